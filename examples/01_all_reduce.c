@@ -22,8 +22,8 @@ int main(void) {
   /* NULL, NULL: the rendezvous of the launcher, and all defaults. Returns when all ranks have come. */
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int rank = ddp_group_rank(group);
-  const int size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group);
+  const int size = ddp_group_get_size(group);
 
   /* A tensor describes memory that stays ours: here rank r contributes {r + 1, 10 * (r + 1)}. */
   float values[2] = {(float)(rank + 1), 10.0F * (float)(rank + 1)};

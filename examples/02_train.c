@@ -253,7 +253,7 @@ static void test_network(layer net[LAYERS], const samples *test, int rank, int s
 /* Train until state->epoch reaches `epochs`. Returns the accuracy on the test set, the same on every rank. */
 static double train_all(ddp_group *group, ddp_state *state, layer net[LAYERS], const samples *train, const samples *test,
                         const program *options) {
-  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   ddp_sampler sampler;
   CHECK(ddp_sampler_init(&sampler, sizeof sampler));
   sampler.dataset_size = train->count;
@@ -293,13 +293,13 @@ static void print_slowest(ddp_group *group) {
   CHECK(ddp_group_get_waits(group, seconds, GLOBAL_BATCH, &ranks));
   CHECK(ddp_group_reduce_metrics(group, seconds, ranks, DDP_SUM));
   for (int32_t r = 1; r < ranks; ++r) slowest = seconds[r] > seconds[slowest] ? r : slowest;
-  if (ddp_group_rank(group) == 0 && ranks > 1)
+  if (ddp_group_get_rank(group) == 0 && ranks > 1)
     printf("longest waited for: rank %d, %.2f s over all ranks\n", (int)slowest, seconds[slowest]);
 }
 
-/* Are the weights of all ranks the same? (ddp_model_check() is the short way; this shows the hashes.) */
+/* Are the weights of all ranks the same? (ddp_model_check_replicas() is the short way; this shows the hashes.) */
 static int compare_ranks(ddp_group *group, const ddp_model *model) {
-  const int size = ddp_group_size(group);
+  const int size = ddp_group_get_size(group);
   int64_t mine = 0;
   int64_t *all = calloc((size_t)size, sizeof *all);
   if (all == NULL) return 0;
@@ -312,9 +312,9 @@ static int compare_ranks(ddp_group *group, const ddp_model *model) {
   int equal = 1;
   for (int r = 0; r < size; ++r) {
     equal = equal && all[r] == all[0];
-    if (ddp_group_rank(group) == 0) printf("weights of rank %d: %016llx\n", r, (unsigned long long)all[r]);
+    if (ddp_group_get_rank(group) == 0) printf("weights of rank %d: %016llx\n", r, (unsigned long long)all[r]);
   }
-  if (ddp_group_rank(group) == 0) printf("%s\n", equal ? "all equal" : "NOT EQUAL");
+  if (ddp_group_get_rank(group) == 0) printf("%s\n", equal ? "all equal" : "NOT EQUAL");
   free(all);
   return equal;
 }
@@ -363,7 +363,7 @@ int main(int argc, char **argv) {
   /* NULL, NULL: rank and size come from the launcher. Started alone, the group has one rank and no line changes. */
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   if (size > GLOBAL_BATCH) stop("A batch of 64 samples", "cannot be shared by more ranks: start fewer.");
   if (rank == 0) {
     printf("%d %s, %lld digits to learn, %lld to test, %d in a batch for each rank\n", size, size == 1 ? "rank" : "ranks",

@@ -59,7 +59,7 @@ int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int rank = ddp_group_rank(group);
+  const int rank = ddp_group_get_rank(group);
 
   /* The gradient is an array of ours this time. libddp reduces it where it is: there is nothing to copy back. */
   float weight[PARAMETERS] = {0};

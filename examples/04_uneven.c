@@ -91,7 +91,7 @@ int main(void) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   float weight[PARAMETERS] = {0}, gradient[PARAMETERS] = {0};
   ddp_model *model = make_model(group, weight, gradient);
   ddp_sgd_options options;
@@ -112,7 +112,7 @@ int main(void) {
     }
     CHECK(ddp_model_join(model, NULL)); /* until every rank is here; then all hold the newest weights */
   }
-  CHECK(ddp_model_check(model, NULL));
+  CHECK(ddp_model_check_replicas(model, NULL));
 
   double alone[PARAMETERS] = {0}, difference = 0;
   train_alone(size, alone);

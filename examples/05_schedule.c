@@ -62,7 +62,7 @@ static double learn(const float *weight, float *grad) {
 int main(void) {
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int32_t rank = ddp_group_rank(group), ranks = ddp_group_size(group);
+  const int32_t rank = ddp_group_get_rank(group), ranks = ddp_group_get_size(group);
   random_state = (uint64_t)rank + 1; /* every rank has samples of its own */
 
   void *weight = NULL;
@@ -102,7 +102,7 @@ int main(void) {
       printf("step %3d: rate %.5f  loss %8.5f  norm of the gradient %7.2f\n", step, rate_at(step, steps, ranks), sums[0],
              norm);
   }
-  CHECK(ddp_model_check(model, NULL)); /* all ranks hold the same weights, or this names who does not */
+  CHECK(ddp_model_check_replicas(model, NULL)); /* all ranks hold the same weights, or this names who does not */
   double mistake = 0;
   for (int i = 0; i < FEATURES; ++i) mistake += fabs(((float *)weight)[i] - sin(i)) / FEATURES;
   if (rank == 0) printf("mean mistake of the weights: %.4f%s\n", mistake, mistake < 0.1 ? "" : ", which is too much");

@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int rank = ddp_group_rank(group);
+  const int rank = ddp_group_get_rank(group);
 
   start_training(group, &first);
   take_steps(&first, rank, BEFORE);

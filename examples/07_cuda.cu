@@ -320,8 +320,8 @@ static void prepare(Training &t, const char *digits, int device) {
   for (int part = 0; part < 2; ++part) {
     CHECK(ddp_sampler_init(&t.sampler[part], sizeof t.sampler[part]));
     t.sampler[part].dataset_size = t.data[part].count;
-    t.sampler[part].rank = ddp_group_rank(t.group);
-    t.sampler[part].size = ddp_group_size(t.group);
+    t.sampler[part].rank = ddp_group_get_rank(t.group);
+    t.sampler[part].size = ddp_group_get_size(t.group);
     CHECK(ddp_sampler_get_count(&t.sampler[part], &t.share[part]));
   }
   CHECK(cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking));
@@ -339,7 +339,7 @@ int main(int argc, char **argv) {
   options.backend = DDP_BACKEND_NCCL;
   options.device_index = device;
   CHECK(ddp_group_create(nullptr, &options, &t.group));
-  const int rank = ddp_group_rank(t.group), size = ddp_group_size(t.group);
+  const int rank = ddp_group_get_rank(t.group), size = ddp_group_get_size(t.group);
   if (size > kGlobalBatch)
     return fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", kGlobalBatch, size), 1;
   t.batch = kGlobalBatch / size; /* the global batch is the same on any number of ranks, so they learn the same */
@@ -355,7 +355,7 @@ int main(int argc, char **argv) {
   }
 
   int64_t hash = 0;
-  CHECK(ddp_model_check(t.model, t.stream)); /* all ranks hold the same weights, or this names who does not */
+  CHECK(ddp_model_check_replicas(t.model, t.stream)); /* all ranks hold the same weights, or this names who does not */
   CHECK(ddp_model_get_hash(t.model, &hash));
   printf("weights of rank %d: %016llx\n", rank, static_cast<unsigned long long>(hash));
   if (rank == 0) printf("all equal\ntest accuracy %.2f %%\n", 100 * tested[1] / tested[2]);

@@ -114,7 +114,7 @@ static void end(training *run) {
 /* 1 if all three runs end with the same bits. */
 static int try_rule(ddp_group *group, const rule *own, const char *path) {
   static training whole, divided, resumed;
-  const int rank = ddp_group_rank(group), ranks = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), ranks = ddp_group_get_size(group);
   start(group, &whole, own, 0);
   const double distance = train(&whole, rank, ranks, STEPS);
 

@@ -116,7 +116,7 @@ static double learn(training *t, const samples *digits, const int64_t *chosen, i
 
 /* One step. Where we are changes with the parameters, when nothing of the step can fail any more. */
 static ddp_status train_step(training *t, const samples *digits) {
-  const int64_t size = ddp_group_size(t->group);
+  const int64_t size = ddp_group_get_size(t->group);
   int64_t share = 0, chosen[BATCH];
   t->sampler.seen = t->place[SEEN]; /* what is left of the epoch, dealt out over the ranks that are there */
   CHECK(ddp_sampler_get_count(&t->sampler, &share));
@@ -143,9 +143,9 @@ static ddp_status report(training *t) {
   double sums[2] = {t->sums[0], t->sums[1]};
   t->sums[0] = t->sums[1] = 0;
   TRY(ddp_group_reduce_metrics(t->group, sums, 2, DDP_SUM));
-  if (ddp_group_rank(t->group) != 0) return DDP_OK;
+  if (ddp_group_get_rank(t->group) != 0) return DDP_OK;
   printf("epoch %3lld  loss %.4f  processes", (long long)t->place[EPOCH], sums[0] / sums[1]);
-  for (int32_t rank = 0; rank < ddp_group_size(t->group); ++rank) printf(" %lld", (long long)t->pids[rank]);
+  for (int32_t rank = 0; rank < ddp_group_get_size(t->group); ++rank) printf(" %lld", (long long)t->pids[rank]);
   printf("\n");
   return DDP_OK;
 }
@@ -172,14 +172,15 @@ static ddp_status load(training *t, const char *folder) {
   const ddp_status status = ddp_state_load_latest(&state, folder, NULL, &found);
   if (status != DDP_OK && status != DDP_ERROR_NO_CHECKPOINT) return status;
   t->place[STARTED] = 1;
-  if (status == DDP_OK && ddp_group_rank(t->group) == 0) printf("continues from %s\n", ddp_model_get_loaded_file(t->model));
+  if (status == DDP_OK && ddp_group_get_rank(t->group) == 0)
+    printf("continues from %s\n", ddp_model_get_loaded_file(t->model));
   return DDP_OK;
 }
 
 /* What depends on rank and size is made anew whenever they change. */
 static ddp_status look_around(training *t) {
-  const int32_t size = ddp_group_size(t->group);
-  t->sampler.rank = ddp_group_rank(t->group);
+  const int32_t size = ddp_group_get_size(t->group);
+  t->sampler.rank = ddp_group_get_rank(t->group);
   t->sampler.size = size;
   int64_t mine = (int64_t)getpid();
   const int64_t one[1] = {1}, all[1] = {size};
@@ -300,8 +301,9 @@ static void start(training *t, const program *given) {
   options.world_size = (int32_t)given->ranks;
   options.recoverable = 1; /* without it a group that broke stays broken */
   CHECK(ddp_group_create(given->meet, &options, &t->group));
-  if (ddp_group_size(t->group) > MOST_RANKS) {
-    fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", BATCH, ddp_group_size(t->group));
+  if (ddp_group_get_size(t->group) > MOST_RANKS) {
+    fprintf(stderr, "A batch of %d samples cannot be shared by %d ranks: start fewer.\n", BATCH,
+            ddp_group_get_size(t->group));
     exit(1);
   }
 }
@@ -334,12 +336,12 @@ int main(int argc, char **argv) {
       if (status == DDP_OK && t.place[SEEN] == 0 && given.folder != NULL) status = save(&t, given.folder);
       nanosleep(&pause, NULL);
     } else {
-      status = ddp_model_check(t.model, NULL); /* do all that are left hold the same bits? */
+      status = ddp_model_check_replicas(t.model, NULL); /* do all that are left hold the same bits? */
     }
     if (status == DDP_OK && is_done) break;
     go_on(&t, status);
   }
-  if (ddp_group_rank(t.group) == 0) printf("ranks that are left: %d, all equal\n", ddp_group_size(t.group));
+  if (ddp_group_get_rank(t.group) == 0) printf("ranks that are left: %d, all equal\n", ddp_group_get_size(t.group));
 
   ddp_optimizer_destroy(t.sgd);
   ddp_model_destroy(t.model);

@@ -166,9 +166,9 @@ int main(int argc, char **argv) {
   for (int64_t step = 0; step < STEPS; ++step) loss = train_step(&t, &digits, step, losses);
   int64_t hash = 0;
   CHECK(ddp_model_get_hash(t.model, &hash));
-  printf("rank %d of %d, parts %d to %d of %d\n", ddp_group_rank(t.group), ddp_group_size(t.group), t.mine.first,
+  printf("rank %d of %d, parts %d to %d of %d\n", ddp_group_get_rank(t.group), ddp_group_get_size(t.group), t.mine.first,
          t.mine.first + t.mine.count - 1, t.mine.total);
-  if (ddp_group_rank(t.group) == 0) printf("weights %016llx, loss %.17g\n", (unsigned long long)hash, loss);
+  if (ddp_group_get_rank(t.group) == 0) printf("weights %016llx, loss %.17g\n", (unsigned long long)hash, loss);
   ddp_optimizer_destroy(t.adam);
   ddp_model_destroy(t.model);
   ddp_group_destroy(t.group);

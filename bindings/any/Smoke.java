@@ -4,7 +4,7 @@ public class Smoke {
   public static void main(String[] arguments) {
     System.loadLibrary("ddp_java");
     SWIGTYPE_p_ddp_group group = ddp.open_group(null, -1, -1);
-    int rank = ddp.ddp_group_rank(group);
+    int rank = ddp.ddp_group_get_rank(group);
     SWIGTYPE_p_float value = ddp.new_floats(1);
     ddp.floats_setitem(value, 0, rank);
     SWIGTYPE_p_ddp_model model = ddp.open_model(group);

@@ -5,7 +5,7 @@ use warnings;
 use ddp;
 
 my $group = ddp::open_group(undef, -1, -1);
-my $rank = ddp::ddp_group_rank($group);
+my $rank = ddp::ddp_group_get_rank($group);
 my $value = ddp::new_floats(1);
 ddp::floats_setitem($value, 0, $rank);
 my $model = ddp::open_model($group);

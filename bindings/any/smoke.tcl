@@ -3,7 +3,7 @@
 load [file join $env(DDP_ANY) ddp.so] Ddp
 
 set group [open_group env:// -1 -1]
-set rank [ddp_group_rank $group]
+set rank [ddp_group_get_rank $group]
 set value [new_floats 1]
 floats_setitem $value 0 $rank
 set model [open_model $group]

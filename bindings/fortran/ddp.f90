@@ -143,6 +143,62 @@ module ddp
     end subroutine
   end interface
 
+  ! A message of the log. Since 0.1.
+  type, bind(c) :: ddp_log_message
+    integer(c_int64_t) :: struct_size = 32
+      ! set by the library: sizeof(ddp_log_message) as it knows it
+    integer(c_int32_t) :: level = 0
+      ! never DDP_LOG_OFF
+    integer(c_int32_t) :: code = 0
+      ! of the error that the message reports; DDP_OK: it reports none
+    integer(c_int64_t) :: group = 0
+      ! ddp_group_get_number of the group that the message is about; 0: of none, or not known
+    integer(c_int32_t) :: rank = 0
+      ! of this process in that group; -1: not known yet, or no group
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+  end type
+
+  ! Receives log messages (ddp_add_log_listener). Called from any thread, one message at a time in the whole process. It may
+  ! call ddp_add_log_listener, ddp_remove_log_listener (also for itself) and ddp_set_log; it must not make other calls of
+  ! libddp, nor wait for a thread that does. A message that libddp logs on the same thread meanwhile goes to stderr alone. If
+  ! a C++ exception leaves it, the line goes to stderr. A forked child logs to the same functions. `message` and `text`, which
+  ! is one line without a newline, are valid during the call.
+  abstract interface
+    subroutine ddp_log_listener_fn(user_data, message, text) bind(c)
+      import
+      type(c_ptr), value :: user_data
+      type(ddp_log_message), intent(in) :: message
+      type(c_ptr), value :: text
+    end subroutine
+  end interface
+
+  ! What an error is about, as numbers: ddp_get_error_details. A program reads them in the place of the text, which may
+  ! change. Since 0.1.
+  type, bind(c) :: ddp_error_details
+    integer(c_int64_t) :: struct_size = 48
+      ! set by the caller
+    integer(c_int32_t) :: status = 0
+      ! that the failed call has returned; DDP_OK: no call has failed on this thread
+    integer(c_int32_t) :: rank_count = 0
+      ! ranks that the error is about, see ddp_get_error_ranks
+    integer(c_int32_t) :: parameter_count = 0
+      ! parameters that it is about, see ddp_get_error_parameters
+    integer(c_int32_t) :: call = 0
+      ! the collective call that failed, for ddp_call_name(); of DIFFERENT_CALLS, that of the first of the two ranks. 0:
+      ! the call was not collective
+    integer(c_int32_t) :: other_call = 0
+      ! of DIFFERENT_CALLS, that of the second of the two ranks; else 0
+    integer(c_int32_t) :: reserved = 0
+      ! 0
+    integer(c_int64_t) :: bytes_expected = 0
+      ! where sizes differ, of the receiver or the lower rank; -1: it is not about sizes
+    integer(c_int64_t) :: bytes_got = 0
+      ! where sizes differ, of the sender or the other rank; -1
+  end type
+
+  integer(c_int32_t), parameter :: DDP_MAX_ERROR_LIST = 128
+
   ! Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes.
   abstract interface
     function ddp_store_set_fn(user_data, key, value, bytes) bind(c) result(answer)
@@ -292,9 +348,10 @@ module ddp
       ! DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     integer(c_int64_t) :: check_every = 0
       ! k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one
-      ! small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it
-      ! finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have
-      ! drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
+      ! small message); 0 (default): only ddp_model_check_replicas compares. With an optimizer that has shard and
+      ! in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also
+      ! values that have drifted on the owner. With shard alone it finds what has drifted since the last
+      ! ddp_optimizer_step
     integer(c_int32_t) :: divisor = 0
       ! DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     integer(c_int32_t) :: uneven_inputs = 0
@@ -368,8 +425,10 @@ module ddp
       ! 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
     real(c_double) :: weight = 0
       ! sum of their weights, formed in the tree over the ranks
-    integer(c_int64_t) :: absent = 0
-      ! bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said
+    integer(c_int32_t) :: absent_count = 0
+      ! ranks that are not among the contributors: ddp_model_get_absent lists them
+    integer(c_int32_t) :: reserved = 0
+      ! 0
   end type
 
   ! What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
@@ -598,6 +657,8 @@ module ddp
       ! default 0. Samples of the epoch that all ranks together have seen before the number of ranks changed: what is
       ! left is dealt out over `size` ranks. 0 to dataset_size
   end type
+
+  integer(c_int32_t), parameter :: DDP_HEADER_EXPERIMENTAL_VERSION = 1
 
   ! A rule of the program. Since 0.1.
   type, bind(c) :: ddp_custom_options
@@ -1009,7 +1070,96 @@ contains
     answer = ddp_text(c_ddp_last_error())
   end function
 
-  ! Choose where log messages go. The only process-wide setting of the library.
+  ! Numbers of the last call that failed on this thread, which ddp_last_error() describes. They are replaced by the next call
+  ! that fails on this thread; a call that succeeds does not touch them.
+  !
+  ! - parameters that were not marked: the ranks that did not mark them, or that abandoned the pass; the parameters, of each
+  !   rank the first 1,024;
+  ! - MISMATCH of replicas: the ranks in the minority, or all if no content is on most ranks; all parameters that differ;
+  ! - MISMATCH of ddp_model_commit: the ranks that differ from rank 0; the first parameter that differs, with its bytes;
+  ! - any other MISMATCH: the ranks that differ from rank 0, or the ranks of the message, with its bytes;
+  ! - PEER_FAILED and ABORTED: the rank that died, failed or left; TIMED_OUT: the ranks that are late;
+  ! - DIFFERENT_CALLS: two ranks and both calls; bytes, if the same call has other sizes;
+  ! - TOO_FEW_RANKS: the ranks that are dead; NO_MAJORITY: those that are out of reach.
+  ! @param out_details filled; struct_size set by the caller
+  ! Local, any thread. Errors: INVALID_ARGUMENT (which replaces the error that was asked for). Since 0.1.
+  subroutine ddp_get_error_details(out_details, stat)
+    type(ddp_error_details), intent(out) :: out_details
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_get_error_details(out_details) bind(c, name='ddp_get_error_details') result(answer)
+        import
+        type(ddp_error_details), intent(out) :: out_details
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_get_error_details(out_details)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The ranks of ddp_get_error_details, in the group of the failed call.
+  ! @param ranks filled with at most `capacity` ranks, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+  ! @param out_count how many ranks the error is about, whatever the capacity, also if it is more than DDP_MAX_ERROR_LIST
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_get_error_ranks(capacity, out_count, ranks, stat)
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_get_error_ranks(ranks, capacity, out_count) bind(c, name='ddp_get_error_ranks') result(answer)
+        import
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_get_error_ranks(ranks, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The parameters of ddp_get_error_details, as their indices in the model of the failed call.
+  ! @param indices filled with at most `capacity` indices, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+  ! @param out_count how many parameters the error is about, whatever the capacity
+  ! Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_get_error_parameters(capacity, out_count, indices, stat)
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: indices(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_get_error_parameters(indices, capacity, out_count) bind(c, name='ddp_get_error_parameters') result(answer)
+        import
+        integer(c_int32_t), intent(inout), optional :: indices(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_get_error_parameters(indices, capacity, out_count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Name of a call as in ddp_error_details and ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number.
+  ! Constant text; the numbers may be others in another version of the library. Local, any thread. Since 0.1.
+  function ddp_call_name(call) result(answer)
+    integer(c_int32_t), intent(in) :: call
+    character(:), allocatable :: answer
+    interface
+      function c_ddp_call_name(call) bind(c, name='ddp_call_name') result(answer)
+        import
+        integer(c_int32_t), value :: call
+        type(c_ptr) :: answer
+      end function
+    end interface
+    answer = ddp_text(c_ddp_call_name(call))
+  end function
+
+  ! Choose where log messages go. Listeners (ddp_add_log_listener) get them too, whatever is set here.
   ! Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
   ! @param min_level messages below it are dropped
   ! @param fn receiver; NULL restores stderr
@@ -1035,6 +1185,56 @@ contains
     c_fn = c_null_funptr
     if (present(fn)) c_fn = c_funloc(fn)
     answer = c_ddp_set_log(min_level, c_fn, address(user_data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Add a receiver of log messages, for a library or a framework that shares the process with others. Every listener gets each
+  ! message of its level and above, in the order in which they were added.
+  ! @param min_level messages below it are dropped; DDP_LOG_OFF: all
+  ! @param fn receiver; not NULL. The same function may be added several times
+  ! @param user_data handed to fn; the caller's, until ddp_remove_log_listener has returned
+  ! @param out_listener its number, for ddp_remove_log_listener
+  ! Local, any thread, also inside a listener, which does not get the message that is being handed over.
+  ! Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (64 listeners are there). Since 0.1.
+  subroutine ddp_add_log_listener(min_level, fn, out_listener, user_data, stat)
+    integer(c_int32_t), intent(in) :: min_level
+    procedure(ddp_log_listener_fn) :: fn
+    integer(c_int64_t), intent(out) :: out_listener
+    type(c_ptr), intent(in), optional :: user_data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_add_log_listener(min_level, fn, user_data, out_listener) bind(c, name='ddp_add_log_listener') &
+          result(answer)
+        import
+        integer(c_int32_t), value :: min_level
+        type(c_funptr), value :: fn
+        type(c_ptr), value :: user_data
+        integer(c_int64_t), intent(out) :: out_listener
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_add_log_listener(min_level, c_funloc(fn), address(user_data), out_listener)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Remove a listener. When this returns it is not running, and is never called again. Inside the listener itself, on the same
+  ! thread: it is not called again when that call has returned.
+  ! @param listener of ddp_add_log_listener; 0 and a number that was removed already are ignored
+  ! Local, any thread; waits for a message that is being handed over on another thread. Errors: INVALID_ARGUMENT (a number
+  ! that was never given out). Since 0.1.
+  subroutine ddp_remove_log_listener(listener, stat)
+    integer(c_int64_t), intent(in) :: listener
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_remove_log_listener(listener) bind(c, name='ddp_remove_log_listener') result(answer)
+        import
+        integer(c_int64_t), value :: listener
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_remove_log_listener(listener)
     call finish(answer, stat)
   end subroutine
 
@@ -1198,45 +1398,61 @@ contains
   end subroutine
 
   ! This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
-  function ddp_group_rank(group) result(answer)
+  function ddp_group_get_rank(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_rank(group) bind(c, name='ddp_group_rank') result(answer)
+      function c_ddp_group_get_rank(group) bind(c, name='ddp_group_get_rank') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_rank(group%handle)
+    answer = c_ddp_group_get_rank(group%handle)
+  end function
+
+  ! Number of this group in this process: 1 for the first one that was created, and never used again; the same after
+  ! ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
+  ! Local, any thread. Since 0.1.
+  function ddp_group_get_number(group) result(answer)
+    type(ddp_group), intent(in) :: group
+    integer(c_int64_t) :: answer
+    interface
+      function c_ddp_group_get_number(group) bind(c, name='ddp_group_get_number') result(answer)
+        import
+        type(c_ptr), value :: group
+        integer(c_int64_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_number(group%handle)
   end function
 
   ! Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
-  function ddp_group_size(group) result(answer)
+  function ddp_group_get_size(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_size(group) bind(c, name='ddp_group_size') result(answer)
+      function c_ddp_group_get_size(group) bind(c, name='ddp_group_get_size') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_size(group%handle)
+    answer = c_ddp_group_get_size(group%handle)
   end function
 
   ! What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
-  function ddp_group_backend(group) result(answer)
+  function ddp_group_get_backend(group) result(answer)
     type(ddp_group), intent(in) :: group
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_group_backend(group) bind(c, name='ddp_group_backend') result(answer)
+      function c_ddp_group_get_backend(group) bind(c, name='ddp_group_get_backend') result(answer)
         import
         type(c_ptr), value :: group
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_group_backend(group%handle)
+    answer = c_ddp_group_get_backend(group%handle)
   end function
 
   ! Return when all ranks have called. Collective, blocks.
@@ -1769,6 +1985,41 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+  ! it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+  ! INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+  ! DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+  ! reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+  ! none: they may take as much memory as the gradient has.
+  ! @param name as for ddp_model_add_parameter
+  ! @param value as for ddp_model_add_parameter, in host memory
+  ! @param out_index its number, counted from 0; may be NULL
+  ! Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+  ! which take no memory). Since 0.1.
+  subroutine ddp_model_add_parameter_without_grad(model, name, value, out_index, stat)
+    type(ddp_model), intent(in) :: model
+    character(*), intent(in) :: name
+    type(ddp_tensor), intent(in) :: value
+    integer(c_int32_t), intent(out), optional :: out_index
+    integer(c_int32_t), intent(out), optional :: stat
+    character(kind=c_char), allocatable :: c_name(:)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_add_parameter_without_grad(model, name, value, out_index) bind(c, &
+          name='ddp_model_add_parameter_without_grad') result(answer)
+        import
+        type(c_ptr), value :: model
+        character(kind=c_char), intent(in) :: name(*)
+        type(ddp_tensor), intent(in) :: value
+        integer(c_int32_t), intent(out), optional :: out_index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    call for_c(name, c_name)
+    answer = c_ddp_model_add_parameter_without_grad(model%handle, c_name, value, out_index)
+    call finish(answer, stat)
+  end subroutine
+
   ! Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
   ! values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
   ! share one space of names. Local. Since 0.1.
@@ -1831,7 +2082,8 @@ contains
   end function
 
   ! Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
-  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+  ! without a gradient and has none). Since 0.1.
   subroutine ddp_model_get_grad(model, index, out_grad, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
@@ -1877,13 +2129,15 @@ contains
   ! parameter. The parameter must have been registered with a gradient of its own (not NULL).
   ! @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
   !        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
-  ! gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+  !        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+  !        gradient: it has none any more, and libddp does not use its memory again
+  ! Local. Errors: INVALID_ARGUMENT (also: another dtype, number
   ! of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
   ! this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
   subroutine ddp_model_set_grad(model, index, grad, stat)
     type(ddp_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: index
-    type(ddp_tensor), intent(in) :: grad
+    type(ddp_tensor), intent(in), optional :: grad
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
@@ -1891,7 +2145,7 @@ contains
         import
         type(c_ptr), value :: model
         integer(c_int32_t), value :: index
-        type(ddp_tensor), intent(in) :: grad
+        type(ddp_tensor), intent(in), optional :: grad
         integer(c_int32_t) :: answer
       end function
     end interface
@@ -1927,20 +2181,20 @@ contains
   ! Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
   ! minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
   ! Since 0.1.
-  subroutine ddp_model_check(model, stream, stat)
+  subroutine ddp_model_check_replicas(model, stream, stat)
     type(ddp_model), intent(in) :: model
     type(c_ptr), intent(in), optional :: stream
     integer(c_int32_t), intent(out), optional :: stat
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_model_check(model, stream) bind(c, name='ddp_model_check') result(answer)
+      function c_ddp_model_check_replicas(model, stream) bind(c, name='ddp_model_check_replicas') result(answer)
         import
         type(c_ptr), value :: model
         type(c_ptr), value :: stream
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_model_check(model%handle, address(stream))
+    answer = c_ddp_model_check_replicas(model%handle, address(stream))
     call finish(answer, stat)
   end subroutine
 
@@ -2167,7 +2421,7 @@ contains
   ! The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
   ! and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
   ! they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-  ! bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+  ! bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
   ! Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
   ! pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
   ! the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -2400,6 +2654,33 @@ contains
       end function
     end interface
     answer = c_ddp_model_get_pass_report(model%handle, out_report)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The ranks that are not among the contributors of the last REDUCE pass, the same on all ranks; with virtual ranks their
+  ! numbers. (Which ranks did not mark which parameters: ddp_get_error_details of the failed ddp_model_end_backward.)
+  ! @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+  ! @param out_count how many there are, whatever the capacity
+  ! Cost: a pass in which ranks are absent exchanges one more small message if the group has more than 63 ranks.
+  ! Local. Errors: as ddp_model_get_pass_report. Since 0.1.
+  subroutine ddp_model_get_absent(model, capacity, out_count, ranks, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    integer(c_int32_t), intent(inout), optional :: ranks(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_get_absent(model, ranks, capacity, out_count) bind(c, name='ddp_model_get_absent') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), intent(inout), optional :: ranks(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_get_absent(model%handle, ranks, capacity, out_count)
     call finish(answer, stat)
   end subroutine
 
@@ -3144,6 +3425,19 @@ contains
     call finish(answer, stat)
   end subroutine
 
+  ! DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+  ! the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+  function ddp_experimental_version() result(answer)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_experimental_version() bind(c, name='ddp_experimental_version') result(answer)
+        import
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_experimental_version()
+  end function
+
   ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
   subroutine ddp_custom_options_init(options, stat)
     type(ddp_custom_options), intent(out) :: options
@@ -3438,10 +3732,9 @@ contains
 
   ! The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
   ! ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-  ! memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-  ! INVALID_ARGUMENT.
-  ! Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-  ! once then.
+  ! memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+  ! with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+  ! else there. Return at once then.
   ! @param bucket in a hook now
   ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
   subroutine ddp_bucket_get_group(bucket, out_group, stat)
@@ -3540,7 +3833,7 @@ contains
   end subroutine
 
   ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
   ! checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
   ! (ddp_model_sync_buffers copies buffers).
   ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -3933,21 +4226,6 @@ contains
     answer = c_ddp_group_get_progress(group%handle, rank, out_progress)
     call finish(answer, stat)
   end subroutine
-
-  ! Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
-  ! numbers may be others in another version of the library. Local, any thread. Since 0.1.
-  function ddp_call_name(call) result(answer)
-    integer(c_int32_t), intent(in) :: call
-    character(:), allocatable :: answer
-    interface
-      function c_ddp_call_name(call) bind(c, name='ddp_call_name') result(answer)
-        import
-        integer(c_int32_t), value :: call
-        type(c_ptr) :: answer
-      end function
-    end interface
-    answer = ddp_text(c_ddp_call_name(call))
-  end function
 
   ! Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
   ! addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
@@ -4848,7 +5126,7 @@ contains
 
   ! Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
   ! @param tensor filled
-  ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+  ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
   ! @param tag 0 or more
   ! @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
   ! @param stream NULL
@@ -4927,7 +5205,7 @@ contains
   end subroutine
 
   ! Wait until one of several requests has ended, of one group or of several.
-  ! @param ids `count` numbers, from ddp_request_id
+  ! @param ids `count` numbers, from ddp_request_get_id
   ! @param count 1 or more
   ! @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
   !        not come is waited for as long as the other rank lives
@@ -4957,32 +5235,32 @@ contains
   end subroutine
 
   ! The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
-  function ddp_request_id(request) result(answer)
+  function ddp_request_get_id(request) result(answer)
     type(ddp_request), intent(in) :: request
     integer(c_int64_t) :: answer
     interface
-      function c_ddp_request_id(request) bind(c, name='ddp_request_id') result(answer)
+      function c_ddp_request_get_id(request) bind(c, name='ddp_request_get_id') result(answer)
         import
         type(c_ptr), value :: request
         integer(c_int64_t) :: answer
       end function
     end interface
-    answer = c_ddp_request_id(request%handle)
+    answer = c_ddp_request_get_id(request%handle)
   end function
 
   ! The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
   ! Since 0.1.
-  function ddp_request_source(request) result(answer)
+  function ddp_request_get_source(request) result(answer)
     type(ddp_request), intent(in) :: request
     integer(c_int32_t) :: answer
     interface
-      function c_ddp_request_source(request) bind(c, name='ddp_request_source') result(answer)
+      function c_ddp_request_get_source(request) bind(c, name='ddp_request_get_source') result(answer)
         import
         type(c_ptr), value :: request
         integer(c_int32_t) :: answer
       end function
     end interface
-    answer = c_ddp_request_source(request%handle)
+    answer = c_ddp_request_get_source(request%handle)
   end function
 
   ! Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any

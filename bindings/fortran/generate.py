@@ -20,7 +20,8 @@ NUMBERS = {"int32_t": "integer(c_int32_t)", "int": "integer(c_int)", "int64_t": 
            "double": "real(c_double)"}
 ZERO = {"integer(c_int32_t)": "0", "integer(c_int64_t)": "0", "real(c_double)": "0", "type(c_ptr)": "c_null_ptr", "type(c_funptr)": "c_null_funptr"}
 # Fortran makes no difference between DDP_VERSION and ddp_version.
-RENAMED = {"DDP_VERSION": "DDP_HEADER_VERSION", "DDP_VERSION_STRING": "DDP_HEADER_VERSION_STRING"}
+RENAMED = {"DDP_VERSION": "DDP_HEADER_VERSION", "DDP_VERSION_STRING": "DDP_HEADER_VERSION_STRING",
+           "DDP_EXPERIMENTAL_VERSION": "DDP_HEADER_EXPERIMENTAL_VERSION"}
 # In by_hand.f90, or without a use there: arrays say their size, the text of an error has a function already.
 BY_HAND = {"ddp_model_add_array", "ddp_copy_last_error", "ddp_model_describe_plan"}
 ARRAYS = {"out_indices"}  # of the results, those that are more than one number

@@ -40,11 +40,25 @@ const (
 // Error is the name of the status, such as "DDP_ERROR_TIMED_OUT".
 func (s Status) Error() string { return low.Ddp_status_name(int32(s)) }
 
-// Error is a failed call: its kind, and one sentence that names the culprit.
+// Error is a failed call: its kind, one sentence that names the culprit, and the same as numbers.
 type Error struct {
-	Status Status
-	Text   string
-	cause  error // what the caller's own callback returned
+	Status  Status
+	Text    string
+	Details ErrorDetails
+	cause   error // what the caller's own callback returned
+}
+
+// ErrorDetails is what an error is about, as numbers. A list that is empty, a call "" and bytes -1 mean: it is not about that, or not
+// known.
+type ErrorDetails struct {
+	Ranks          []int  // of the group, ascending, at most 128
+	RankCount      int    // how many, also if there are more
+	Parameters     []int  // their indices, ascending, at most 128
+	ParameterCount int    // how many, also if there are more
+	Call           string // the collective call that failed, as C names it; of DifferentCalls that of the first of the two ranks
+	OtherCall      string // of DifferentCalls that of the second
+	BytesExpected  int64  // where sizes differ, of the receiver or the lower rank
+	BytesGot       int64  // where sizes differ, of the sender or the other rank
 }
 
 func (e *Error) Error() string { return e.Status.Error() + ": " + e.Text }
@@ -74,12 +88,17 @@ func (e *Error) says(cause string) bool {
 func (e *Error) Unwrap() error { return e.cause }
 
 func init() {
-	low.Fail = func(status int32, text string) error { return &Error{Status: Status(status), Text: text} }
+	low.Fail = func(status int32, text string, d low.Details) error {
+		return &Error{Status: Status(status), Text: text, Details: ErrorDetails{
+			Ranks: d.Ranks, RankCount: d.RankCount, Parameters: d.Parameters, ParameterCount: d.ParameterCount,
+			Call: d.Call, OtherCall: d.OtherCall, BytesExpected: d.BytesExpected, BytesGot: d.BytesGot,
+		}}
+	}
 }
 
 // failure is an error that this package finds before libddp is called.
 func failure(status Status, words ...string) error {
-	return &Error{Status: status, Text: strings.Join(words, "")}
+	return &Error{Status: status, Text: strings.Join(words, ""), Details: ErrorDetails{BytesExpected: -1, BytesGot: -1}}
 }
 
 // PanicError is a panic in a callback of the caller's, which ends the call as an error does.
@@ -121,7 +140,7 @@ func caused(err, cause error) error {
 	if errors.As(cause, &panicked) {
 		text += "\n\n" + string(panicked.Stack)
 	}
-	return &Error{Status: failed.Status, Text: text, cause: cause}
+	return &Error{Status: failed.Status, Text: text, Details: failed.Details, cause: cause}
 }
 
 // oneLine is a text for C and for other ranks: it would end at a NUL.

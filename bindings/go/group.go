@@ -154,19 +154,25 @@ func (g *Group) Err() error {
 // Rank is this rank's number, 0 to Size()-1; -1 after Close.
 func (g *Group) Rank() int {
 	defer runtime.KeepAlive(g)
-	return int(low.Ddp_group_rank(g.id()))
+	return int(low.Ddp_group_get_rank(g.id()))
+}
+
+// Number is the number of this group in this process, from 1, as in LogMessage; 0 after Close.
+func (g *Group) Number() int64 {
+	defer runtime.KeepAlive(g)
+	return low.Ddp_group_get_number(g.id())
 }
 
 // Size is the number of ranks; -1 after Close.
 func (g *Group) Size() int {
 	defer runtime.KeepAlive(g)
-	return int(low.Ddp_group_size(g.id()))
+	return int(low.Ddp_group_get_size(g.id()))
 }
 
 // Backend is what the group really uses.
 func (g *Group) Backend() Backend {
 	defer runtime.KeepAlive(g)
-	return Backend(low.Ddp_group_backend(g.id()))
+	return Backend(low.Ddp_group_get_backend(g.id()))
 }
 
 // Alloc gives memory within reach of the other ranks of this host: parameters and gradients in it are reduced without a copy.

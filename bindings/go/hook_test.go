@@ -239,6 +239,6 @@ func TestLocalStepsAreAveraged(t *testing.T) {
 		if values[0] != 1 {
 			return fmt.Errorf("the mean of the parameters is %v", values)
 		}
-		return model.Check()
+		return model.CheckReplicas()
 	})
 }

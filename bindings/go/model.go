@@ -78,7 +78,7 @@ func (m *Model) SetStream(stream uintptr) { m.stream = stream }
 // AddParameter lends a parameter, in the order of the forward computation. libddp owns its gradient, inside the bucket, where it is
 // reduced without a copy: ask Grad for it after Commit.
 func (m *Model) AddParameter(name string, value Tensor) (index int, err error) {
-	return m.add(name, value, Tensor{}, nil)
+	return m.add(name, value, nil)
 }
 
 // AddParameterWithGrad lends a parameter and the memory of its gradient, which has the same shape and type.
@@ -87,7 +87,7 @@ func (m *Model) AddParameterWithGrad(name string, value, grad Tensor) (index int
 	if err != nil {
 		return -1, err
 	}
-	index, err = m.add(name, value, grad, c.Ddp_tensor)
+	index, err = m.add(name, value, c.Ddp_tensor)
 	if err != nil {
 		c.release()
 		return -1, err
@@ -97,7 +97,24 @@ func (m *Model) AddParameterWithGrad(name string, value, grad Tensor) (index int
 	return index, nil
 }
 
-func (m *Model) add(name string, value, grad Tensor, cGrad low.Ddp_tensor) (int, error) {
+// AddParameterWithoutGrad lends a parameter whose gradient comes later: SetGrad gives it in each pass, before its mark.
+func (m *Model) AddParameterWithoutGrad(name string, value Tensor) (index int, err error) {
+	index, err = m.addBy(name, value, func(c low.Ddp_tensor, index *int32) error {
+		return low.Ddp_model_add_parameter_without_grad(m.id(), name, c, index)
+	})
+	if err == nil {
+		m.memory.grad(index, false)
+	}
+	return index, err
+}
+
+func (m *Model) add(name string, value Tensor, grad low.Ddp_tensor) (int, error) {
+	return m.addBy(name, value, func(c low.Ddp_tensor, index *int32) error {
+		return low.Ddp_model_add_parameter(m.id(), name, c, grad, index)
+	})
+}
+
+func (m *Model) addBy(name string, value Tensor, call func(c low.Ddp_tensor, index *int32) error) (int, error) {
 	defer runtime.KeepAlive(m)
 	if err := noNUL("the name", name); err != nil {
 		return -1, err
@@ -107,7 +124,7 @@ func (m *Model) add(name string, value, grad Tensor, cGrad low.Ddp_tensor) (int,
 		return -1, err
 	}
 	index := int32(-1)
-	if err := low.Ddp_model_add_parameter(m.id(), name, c.Ddp_tensor, cGrad, &index); err != nil {
+	if err := call(c.Ddp_tensor, &index); err != nil {
 		c.release()
 		return -1, err
 	}
@@ -220,7 +237,7 @@ func (m *Model) SetBuckets(buckets ...[]int) error {
 	return low.Ddp_model_set_buckets(m.id(), first, int32(len(numbers)))
 }
 
-// SetGrad gives this pass's gradient of a parameter that was lent with one, for programs whose gradients move. Call it before
+// SetGrad gives this pass's gradient of a parameter that was lent with one or without, for programs whose gradients move. Call it before
 // Pass.Ready of that parameter.
 func (m *Model) SetGrad(index int, grad Tensor) error {
 	defer runtime.KeepAlive(m)
@@ -228,28 +245,31 @@ func (m *Model) SetGrad(index int, grad Tensor) error {
 	if err != nil {
 		return err
 	}
-	if err := m.sameAs(index, grad); err != nil {
-		c.release()
-		return err
-	}
 	if err := low.Ddp_model_set_grad(m.id(), int32(index), c.Ddp_tensor); err != nil {
 		c.release()
 		return err
 	}
-	if m.grads[index] != nil {
-		m.grads[index].drop()
-	}
+	m.dropGrad(index)
 	m.grads[index] = c.keep()
 	return nil
 }
 
-// sameAs finds a gradient that is not as long, or not of the type, that libddp will read.
-func (m *Model) sameAs(index int, grad Tensor) error {
-	present, err := m.GradTensor(index)
-	if err == nil && (present.dtype != grad.dtype || elements(present.shape) != elements(grad.shape)) {
-		err = failure(InvalidArgument, "the gradient differs from the parameter in its type or its number of elements")
+// TakeGradBack ends the use of the gradient of a parameter that was lent without one: libddp does not use its memory again, and the next
+// pass needs another SetGrad.
+func (m *Model) TakeGradBack(index int) error {
+	defer runtime.KeepAlive(m)
+	if err := low.Ddp_model_set_grad(m.id(), int32(index), nil); err != nil {
+		return err
 	}
-	return err
+	m.dropGrad(index)
+	return nil
+}
+
+func (m *Model) dropGrad(index int) {
+	if m.grads[index] != nil {
+		m.grads[index].drop()
+	}
+	m.grads[index] = nil
 }
 
 // SyncBuffers copies all buffers from one rank to the others. Collective.
@@ -258,10 +278,10 @@ func (m *Model) SyncBuffers(root int) error {
 	return low.Ddp_model_sync_buffers(m.id(), int32(root), m.stream)
 }
 
-// Check tells whether parameters and buffers are bitwise equal on all ranks; Mismatch names the first that differs. Collective.
-func (m *Model) Check() error {
+// CheckReplicas tells whether parameters and buffers are bitwise equal on all ranks; Mismatch names the first that differs. Collective.
+func (m *Model) CheckReplicas() error {
 	defer runtime.KeepAlive(m)
-	return low.Ddp_model_check(m.id(), m.stream)
+	return low.Ddp_model_check_replicas(m.id(), m.stream)
 }
 
 // Hash is one number over names and contents of all parameters on this rank.

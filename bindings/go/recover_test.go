@@ -150,7 +150,7 @@ func (s *survivor) train() error {
 			}
 		}
 	}
-	if err := s.model.Check(); err != nil {
+	if err := s.model.CheckReplicas(); err != nil {
 		return err
 	}
 	fmt.Println("end", hashOf(s.value), strings.Join(s.members, " "))

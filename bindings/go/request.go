@@ -90,7 +90,7 @@ func (r *Request) Wait(ctx context.Context) error {
 // Source is the rank that sent what a receive got; -1 until it has ended, and for other requests.
 func (r *Request) Source() int {
 	defer runtime.KeepAlive(r)
-	return int(low.Ddp_request_source(r.owner.id()))
+	return int(low.Ddp_request_get_source(r.owner.id()))
 }
 
 // WaitAny waits until one of the requests has ended, and returns its place; the error is that of this request. When the context is done
@@ -102,7 +102,7 @@ func WaitAny(ctx context.Context, requests ...*Request) (int, error) {
 	}
 	ids := make([]int64, len(requests))
 	for i, request := range requests {
-		ids[i] = low.Ddp_request_id(request.owner.id())
+		ids[i] = low.Ddp_request_get_id(request.owner.id())
 	}
 	limit := int64(-1)
 	if ctx.Done() != nil {

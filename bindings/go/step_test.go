@@ -180,7 +180,7 @@ func TestShardedAndFusedStepsAreThePlainOnes(t *testing.T) {
 						return fmt.Errorf("parameter %d is %v", i, values[i])
 					}
 				}
-				return model.Check()
+				return model.CheckReplicas()
 			})
 		})
 	}

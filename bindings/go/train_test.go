@@ -89,7 +89,7 @@ func TestGradientsBecomeTheMeanWhereverTheyLive(t *testing.T) {
 		if moved[0] != 3 || own[1] != 1 {
 			return fmt.Errorf("the moved gradient is %v, the former %v", moved, own)
 		}
-		return model.Check()
+		return model.CheckReplicas()
 	})
 }
 

@@ -75,6 +75,9 @@ const (
 // Version of the loaded library: major*1000000 + minor*1000 + patch.
 func Version() int { return int(low.Ddp_version()) }
 
+// ExperimentalVersion is the version of the experimental parts of the loaded library: it is another one where a part has changed.
+func ExperimentalVersion() int { return int(low.Ddp_experimental_version()) }
+
 // VersionString is the version of the loaded library as text, such as "0.1.0".
 func VersionString() string { return low.Ddp_version_string() }
 

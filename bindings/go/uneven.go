@@ -39,7 +39,7 @@ type PassReport struct {
 	Contributors int     // ranks whose gradients counted
 	Weight       float64 // sum of their weights
 	Last         bool    // some rank has no batch for the next pass
-	Absent       []int   // the ranks from 0 to 62 that did not contribute
+	Absent       []int   // the ranks that did not contribute
 }
 
 // PassReport tells who took part in the last Reduce pass.
@@ -50,9 +50,12 @@ func (m *Model) PassReport() (PassReport, error) {
 	c.SetStruct_size(low.SizeofPassReport)
 	err := low.Ddp_model_get_pass_report(m.id(), c)
 	report := PassReport{Contributors: int(c.GetContributors()), Weight: c.GetWeight(), Last: c.GetLast() != 0}
-	for rank := 0; rank < 63; rank++ {
-		if c.GetAbsent()>>rank&1 != 0 {
-			report.Absent = append(report.Absent, rank)
+	if absent := c.GetAbsent_count(); err == nil && absent > 0 {
+		raw, found := make([]int32, absent), int32(0)
+		if err = low.Ddp_model_get_absent(m.id(), &raw[0], absent, &found); err == nil {
+			for _, rank := range raw {
+				report.Absent = append(report.Absent, int(rank))
+			}
 		}
 	}
 	return report, err

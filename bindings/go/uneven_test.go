@@ -84,7 +84,7 @@ func TestARankWithoutDataJoins(t *testing.T) {
 		if err := model.Join(); err != nil {
 			return err
 		}
-		return model.Check()
+		return model.CheckReplicas()
 	})
 }
 

@@ -10,16 +10,20 @@
 #include <string.h>
 %}
 
-%nothread ddp_group_rank;
-%nothread ddp_group_size;
-%nothread ddp_group_backend;
+%nothread ddp_group_get_rank;
+%nothread ddp_group_get_size;
+%nothread ddp_group_get_backend;
+%nothread ddp_group_get_number;
 %nothread ddp_model_get_parameter_count;
 %nothread ddp_model_was_used;
 %nothread ddp_version;
 %nothread ddp_version_string;
 %nothread ddp_status_name;
-%nothread ddp_request_id;
-%nothread ddp_request_source;
+%nothread ddp_request_get_id;
+%nothread ddp_request_get_source;
+%nothread ddp_get_error_details; /* otherwise another thread could run in between */
+%nothread ddp_get_error_ranks;
+%nothread ddp_get_error_parameters;
 %nothread ddp_last_error; /* otherwise another thread could run in between */
 
 %include "ddp_common.i"

@@ -127,7 +127,8 @@ int main(int argc, char **argv) {
     }
     for (int first = 0; first + BATCH <= TRAINED; first += BATCH) {
       DO(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
-      for (int i = ddp_group_rank(job); i < BATCH; i += ddp_group_size(job)) learn(order[first + i], ddp_group_size(job));
+      for (int i = ddp_group_get_rank(job); i < BATCH; i += ddp_group_get_size(job))
+        learn(order[first + i], ddp_group_get_size(job));
       for (int a = ARRAYS; a-- > 0;) DO(ddp_model_mark_ready(model, a, NULL));
       DO(ddp_model_end_backward(model, NULL));
       for (int a = 0; a < ARRAYS; ++a)
@@ -136,7 +137,7 @@ int main(int argc, char **argv) {
           net[a].grad[i] = 0;
         }
     }
-    if (epoch % 10 == 0 && ddp_group_rank(job) == 0) test(epoch, digits);
+    if (epoch % 10 == 0 && ddp_group_get_rank(job) == 0) test(epoch, digits);
   }
   return 0;
 }

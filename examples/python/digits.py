@@ -98,7 +98,7 @@ def main():
             print(f"epoch {state.epoch:2}  loss {sums['loss'] / sums['seen']:.4f}  train {100 * sums['right'] / sums['seen']:6.2f} %  "
                   f"test {100 * sums['test right'] / sums['tested']:6.2f} %", flush=True)
     state.save(options.checkpoint)  # every rank calls; rank 0 writes
-    model.check()
+    model.check_replicas()
     if group.rank == 0:
         print(f"all ranks hold {model.hash():016x}; checkpoint: {options.checkpoint}")
 

@@ -37,7 +37,7 @@ def main():
     with torch.no_grad():
         right = (net(test_pixels[mine]).argmax(dim=1) == test_labels[mine]).sum().item()
     right, tested = group.reduce_metrics([right, len(test_labels[mine])])  # <-
-    net.model.check()  # <- the same bits on every rank
+    net.model.check_replicas()  # <- the same bits on every rank
     if group.rank == 0:
         print(f"test accuracy {100 * right / tested:.2f} %")
 

@@ -109,7 +109,7 @@ DDP_API ddp_status ddp_model_zero_grad(ddp_model *model, void *stream);
  * The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
  * and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
  * they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
- * bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+ * bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
  * Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
  * pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
  * the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,

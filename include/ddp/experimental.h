@@ -9,6 +9,7 @@
 /* The order in which to read them, and in which SWIG reads them. */
 /* clang-format off */
 #include "ddp/ddp.h"
+#include "ddp/tier.h"
 #include "ddp/custom.h"
 #include "ddp/hook.h"
 #include "ddp/buckets.h"

@@ -163,13 +163,18 @@ DDP_API ddp_status ddp_group_abort(ddp_group *group, const char *reason);
 DDP_API ddp_status ddp_group_status(const ddp_group *group);
 
 /** This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1. */
-DDP_API int32_t ddp_group_rank(const ddp_group *group);
+DDP_API int32_t ddp_group_get_rank(const ddp_group *group);
+
+/** Number of this group in this process: 1 for the first one that was created, and never used again; the same after
+ * ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
+ * Local, any thread. Since 0.1. */
+DDP_API int64_t ddp_group_get_number(const ddp_group *group);
 
 /** Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1. */
-DDP_API int32_t ddp_group_size(const ddp_group *group);
+DDP_API int32_t ddp_group_get_size(const ddp_group *group);
 
 /** What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1. */
-DDP_API ddp_backend ddp_group_backend(const ddp_group *group);
+DDP_API ddp_backend ddp_group_get_backend(const ddp_group *group);
 
 /**
  * Return when all ranks have called. Collective, blocks.

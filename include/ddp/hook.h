@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Hooks replace the plain reduction of a bucket. PowerSGD is built in; a program may set its own, as a callback or pulled on
- * its own thread. Experimental.
+ * its own thread.
  *
  * A hook of your own gets a flat copy of a bucket's gradients, as they are on this rank (nothing is divided), and leaves in
  * it what the gradients become, the same on every rank. It runs bucket after bucket, in the same order on all ranks, and may
@@ -135,10 +135,9 @@ DDP_API int32_t ddp_bucket_is_used(const ddp_bucket *bucket, int32_t position);
 /**
  * The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
  * ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
- * memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
- * INVALID_ARGUMENT.
- * Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
- * once then.
+ * memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+ * with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+ * else there. Return at once then.
  * @param bucket in a hook now
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
  */

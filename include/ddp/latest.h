@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * A folder of checkpoints: a file for each saved step, of which the newest stay, and the newest valid one is loaded.
- * include/CHECKPOINTS.md, "A folder of checkpoints", shows a program. And a save that one rank makes alone. Experimental.
+ * include/CHECKPOINTS.md, "A folder of checkpoints", shows a program. And a save that one rank makes alone.
  */
 #ifndef DDP_LATEST_H
 #define DDP_LATEST_H

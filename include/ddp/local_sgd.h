@@ -13,7 +13,7 @@ extern "C" {
 
 /**
  * Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
- * DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+ * DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
  * checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
  * (ddp_model_sync_buffers copies buffers).
  * Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the

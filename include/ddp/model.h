@@ -58,10 +58,10 @@ typedef struct ddp_model_options {
   ddp_progress progress;      /**< DDP_PROGRESS_AUTO (default); ranks may differ */
   ddp_drift drift;            /**< DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND */
   int64_t check_every;   /**< k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-                            memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
-                            has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
-                            before the comparison, also values that have drifted on the owner. With shard alone it finds what
-                            has drifted since the last ddp_optimizer_step */
+                            memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an
+                            optimizer that   has shard and in_backward it finds no drift: such a pass gives each owner's values
+                            to all ranks   before the comparison, also values that have drifted on the owner. With shard alone
+                            it   finds what   has drifted since the last ddp_optimizer_step */
   ddp_divisor divisor;   /**< DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS */
   int32_t uneven_inputs; /**< 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which
                               nobody waits for, and excludes optimizers with shard; 0 (default) */
@@ -148,6 +148,22 @@ DDP_API ddp_status ddp_model_add_array(ddp_model *model, const char *name, float
                                        int32_t *out_index);
 
 /**
+ * Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+ * it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+ * INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+ * DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+ * reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+ * none: they may take as much memory as the gradient has.
+ * @param name as for ddp_model_add_parameter
+ * @param value as for ddp_model_add_parameter, in host memory
+ * @param out_index its number, counted from 0; may be NULL
+ * Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+ * which take no memory). Since 0.1.
+ */
+DDP_API ddp_status ddp_model_add_parameter_without_grad(ddp_model *model, const char *name, const ddp_tensor *value,
+                                                        int32_t *out_index);
+
+/**
  * Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
  * values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
  * share one space of names. Local. Since 0.1.
@@ -167,7 +183,8 @@ DDP_API int32_t ddp_model_get_parameter_count(const ddp_model *model);
 
 /**
  * Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
- * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+ * without a gradient and has none). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_grad(const ddp_model *model, int32_t index, ddp_tensor *out_grad);
 
@@ -183,7 +200,9 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
  * parameter. The parameter must have been registered with a gradient of its own (not NULL).
  * @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
  *        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
- * gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+ *        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+ *        gradient: it has none any more, and libddp does not use its memory again
+ * Local. Errors: INVALID_ARGUMENT (also: another dtype, number
  * of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
  * this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
  */
@@ -204,7 +223,7 @@ DDP_API ddp_status ddp_model_sync_buffers(ddp_model *model, int32_t root, void *
  * minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
  * Since 0.1.
  */
-DDP_API ddp_status ddp_model_check(ddp_model *model, void *stream);
+DDP_API ddp_status ddp_model_check_replicas(ddp_model *model, void *stream);
 
 /**
  * One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the

@@ -93,10 +93,6 @@ DDP_API ddp_status ddp_group_get_failed(const ddp_group *group, int32_t *ranks, 
  */
 DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, ddp_rank_progress *out_progress);
 
-/** Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
- * numbers may be others in another version of the library. Local, any thread. Since 0.1. */
-DDP_API const char *ddp_call_name(int32_t call);
-
 /**
  * Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
  * addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer

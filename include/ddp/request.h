@@ -164,7 +164,7 @@ DDP_API ddp_status ddp_group_post_send(ddp_group *group, const ddp_tensor *tenso
 /**
  * Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
  * @param tensor filled
- * @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+ * @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
  * @param tag 0 or more
  * @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
  * @param stream NULL
@@ -194,7 +194,7 @@ DDP_API ddp_status ddp_request_wait(ddp_request *request, int64_t timeout_ms, in
 
 /**
  * Wait until one of several requests has ended, of one group or of several.
- * @param ids `count` numbers, from ddp_request_id
+ * @param ids `count` numbers, from ddp_request_get_id
  * @param count 1 or more
  * @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
  *        not come is waited for as long as the other rank lives
@@ -206,11 +206,11 @@ DDP_API ddp_status ddp_request_wait(ddp_request *request, int64_t timeout_ms, in
 DDP_API ddp_status ddp_request_wait_any(const int64_t *ids, int32_t count, int64_t timeout_ms, int32_t *out_index);
 
 /** The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1. */
-DDP_API int64_t ddp_request_id(const ddp_request *request);
+DDP_API int64_t ddp_request_get_id(const ddp_request *request);
 
 /** The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
  * Since 0.1. */
-DDP_API int32_t ddp_request_source(const ddp_request *request);
+DDP_API int32_t ddp_request_get_source(const ddp_request *request);
 
 /**
  * Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any

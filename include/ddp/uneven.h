@@ -20,8 +20,8 @@ typedef struct ddp_pass_report {
   int32_t contributors; /**< ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0 */
   int32_t last;         /**< 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join) */
   double weight;        /**< sum of their weights, formed in the tree over the ranks */
-  int64_t absent; /**< bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is
-                     said */
+  int32_t absent_count; /**< ranks that are not among the contributors: ddp_model_get_absent lists them */
+  int32_t reserved;     /**< 0 */
 } ddp_pass_report;
 
 /**
@@ -69,6 +69,16 @@ DDP_API ddp_status ddp_model_abandon_backward(ddp_model *model, const char *reas
  * Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
  */
 DDP_API ddp_status ddp_model_get_pass_report(const ddp_model *model, ddp_pass_report *out_report);
+
+/**
+ * The ranks that are not among the contributors of the last REDUCE pass, the same on all ranks; with virtual ranks their
+ * numbers. (Which ranks did not mark which parameters: ddp_get_error_details of the failed ddp_model_end_backward.)
+ * @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+ * @param out_count how many there are, whatever the capacity
+ * Cost: a pass in which ranks are absent exchanges one more small message if the group has more than 63 ranks.
+ * Local. Errors: as ddp_model_get_pass_report. Since 0.1.
+ */
+DDP_API ddp_status ddp_model_get_absent(const ddp_model *model, int32_t *ranks, int32_t capacity, int32_t *out_count);
 
 #ifdef __cplusplus
 }

@@ -46,8 +46,8 @@ void exit_groups() {
 
 void fence_group(group::Group& broken) {
   if (const std::optional<Error> failed = try_to([&] { group::Ending::fence_memory(broken); }))
-    os::log(DDP_LOG_ERROR, "ddp_group_destroy: the memory of its models stays in the reach of other ranks: %s",
-            failed->what());
+    os::log_of(*failed, DDP_LOG_ERROR, "ddp_group_destroy: the memory of its models stays in the reach of other ranks: %s",
+               failed->what());
 }
 
 ddp_group* add(const std::shared_ptr<group::Group>& made) {
@@ -162,6 +162,7 @@ ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* opt
       read.store = &store;
     }
     fence_broken_groups();
+    const os::LogScope scope({os::next_log_group(), read.rank});
     *out_group = add(group::Group::create(rendezvous, read));
   });
 }
@@ -175,6 +176,7 @@ ddp_status ddp_group_split(ddp_group* group, int32_t color, int32_t key, const d
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: color is %d; it is 0 or more, or DDP_NO_COLOR (-1) for no group",
                        kName, color);
     fence_broken_groups();
+    const os::LogScope scope({os::next_log_group(), -1});
     const std::shared_ptr<group::Group> made = group::split_group(object, {color, key}, split_options(object, options));
     *out_group = made ? add(made) : nullptr;
   });
@@ -203,20 +205,24 @@ ddp_status ddp_group_status(const ddp_group* group) {
   return guarded_short([&] { group_of(group, "ddp_group_status")->health().check_usable(); });
 }
 
-int32_t ddp_group_rank(const ddp_group* group) {
-  constexpr const char* kName = "ddp_group_rank";
+int32_t ddp_group_get_rank(const ddp_group* group) {
+  constexpr const char* kName = "ddp_group_get_rank";
   return guarded_value<int32_t>(
       -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->rank() : group_of(group, kName)->rank(); });
 }
 
-int32_t ddp_group_size(const ddp_group* group) {
-  constexpr const char* kName = "ddp_group_size";
+int64_t ddp_group_get_number(const ddp_group* group) {
+  return guarded_value<int64_t>(0, [&] { return group_of(group, "ddp_group_get_number")->origin().number; });
+}
+
+int32_t ddp_group_get_size(const ddp_group* group) {
+  constexpr const char* kName = "ddp_group_get_size";
   return guarded_value<int32_t>(
       -1, [&] { return is_in_hook(group) ? bucket_of(group, kName)->size() : group_of(group, kName)->size(); });
 }
 
-ddp_backend ddp_group_backend(const ddp_group* group) {
-  return guarded_value<ddp_backend>(DDP_BACKEND_AUTO, [&] { return group_of(group, "ddp_group_backend")->backend(); });
+ddp_backend ddp_group_get_backend(const ddp_group* group) {
+  return guarded_value<ddp_backend>(DDP_BACKEND_AUTO, [&] { return group_of(group, "ddp_group_get_backend")->backend(); });
 }
 
 ddp_status ddp_group_barrier(ddp_group* group) {

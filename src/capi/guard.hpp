@@ -9,21 +9,23 @@
 #include <utility>
 
 #include "capi/last_error.hpp"
+#include "control/user_call.hpp"
 #include "core/error.hpp"
 #include "core/float_environment.hpp"
 
 namespace ddp::capi {
 
-/// Turn the exception being handled into a status; stores its text.
-inline ddp_status translate() noexcept {
+/// Turn the exception being handled into a status; stores its text and its numbers. `function`: the public call, or NULL.
+inline ddp_status translate(const char* function = nullptr) noexcept {
+  const auto call = static_cast<int32_t>(function != nullptr ? bootstrap::user_call(function) : bootstrap::UserCall::kNone);
   try {
     throw;
   } catch (const std::exception& thrown) {
     const Error error = to_error(thrown);
-    set_last_error(error.what());
+    set_last_error(error, call);
     return error.status();
   } catch (...) {
-    set_last_error("an unknown exception inside libddp");
+    set_last_error(DDP_ERROR_INTERNAL, "an unknown exception inside libddp", call);
     return DDP_ERROR_INTERNAL;
   }
 }
@@ -31,22 +33,30 @@ inline ddp_status translate() noexcept {
 /// Run the body of a public function that itself computes nothing and that takes less than looking at the floating-point
 /// environment.
 template <class Body>
-ddp_status guarded_short(Body&& body) {
+ddp_status guarded_short(const char* function, Body&& body) {
   try {
     body();
     return DDP_OK;
   } catch (abi::__forced_unwind&) {
     throw;
   } catch (...) {
-    return translate();
+    return translate(function);
   }
 }
+template <class Body>
+ddp_status guarded_short(Body&& body) {
+  return guarded_short(nullptr, std::forward<Body>(body));
+}
 
-/// Run the body of a public function.
+/// Run the body of a public function. `function`: its name, if it is collective.
+template <class Body>
+ddp_status guarded(const char* function, Body&& body) {
+  const StandardFloats floats;
+  return guarded_short(function, std::forward<Body>(body));
+}
 template <class Body>
 ddp_status guarded(Body&& body) {
-  const StandardFloats floats;
-  return guarded_short(std::forward<Body>(body));
+  return guarded(nullptr, std::forward<Body>(body));
 }
 
 /// As guarded_short(), for functions that return a value and have no status: `failed` is returned, the text is stored.

@@ -8,7 +8,11 @@
 #include <string>
 
 #include "capi/guard.hpp"
+#include "capi/lists.hpp"
+#include "capi/options.hpp"
+#include "control/user_call.hpp"
 #include "core/tensor.hpp"
+#include "ddp/tier.h"
 #include "device/cpu/reduce.hpp"
 #include "os/log.hpp"
 #include "os/module_files.hpp"
@@ -42,9 +46,17 @@ std::string build_info() {
          describe_module("CUDA", "libddp_cuda.so", DDP_CUDA_BUILT != 0);
 }
 
+void check_level(ddp_log_level level, const char* function) {
+  if (level < DDP_LOG_DEBUG || level > DDP_LOG_OFF)
+    throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: min_level is %d; 0 to 4 are possible", function,
+                          static_cast<int>(level));
+}
+
 }  // namespace
 
 int32_t ddp_version(void) { return DDP_VERSION; }
+
+int32_t ddp_experimental_version(void) { return DDP_EXPERIMENTAL_VERSION; }
 
 const char* ddp_version_string(void) { return DDP_VERSION_STRING; }
 
@@ -70,13 +82,56 @@ int64_t ddp_copy_last_error(char* buffer, int64_t capacity) {
   return needed;
 }
 
+ddp_status ddp_get_error_details(ddp_error_details* out_details) {
+  constexpr const char* kName = "ddp_get_error_details";
+  return guarded_short([&] {
+    require(out_details, kName, "out_details");
+    fill_sized(out_details, last_details(), kName);
+  });
+}
+
+ddp_status ddp_get_error_ranks(int32_t* ranks, int32_t capacity, int32_t* out_count) {
+  return guarded_short([&] {
+    const ListTo to{ranks, capacity, out_count};
+    check_list(to, "ranks", "ddp_get_error_ranks");
+    write_list(to, last_ranks());
+    *out_count = last_details().rank_count;
+  });
+}
+
+ddp_status ddp_get_error_parameters(int32_t* indices, int32_t capacity, int32_t* out_count) {
+  return guarded_short([&] {
+    const ListTo to{indices, capacity, out_count};
+    check_list(to, "indices", "ddp_get_error_parameters");
+    write_list(to, last_parameters());
+    *out_count = last_details().parameter_count;
+  });
+}
+
+const char* ddp_call_name(int32_t call) {
+  if (call < 0 || call > static_cast<int32_t>(ddp::bootstrap::kLastUserCall)) return "";
+  return ddp::bootstrap::name_of(static_cast<ddp::bootstrap::UserCall>(call));
+}
+
 ddp_status ddp_set_log(ddp_log_level min_level, ddp_log_fn fn, void* user_data) {
   return guarded([&] {
-    if (min_level < DDP_LOG_DEBUG || min_level > DDP_LOG_OFF)
-      throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_set_log: min_level is %d; 0 to 4 are possible",
-                            static_cast<int>(min_level));
+    check_level(min_level, "ddp_set_log");
     ddp::os::set_log_sink(min_level, fn, user_data);
   });
+}
+
+ddp_status ddp_add_log_listener(ddp_log_level min_level, ddp_log_listener_fn fn, void* user_data, int64_t* out_listener) {
+  constexpr const char* kName = "ddp_add_log_listener";
+  return guarded([&] {
+    require(reinterpret_cast<const void*>(fn), kName, "fn");
+    require(out_listener, kName, "out_listener");
+    check_level(min_level, kName);
+    *out_listener = ddp::os::add_log_listener({min_level, fn, user_data});
+  });
+}
+
+ddp_status ddp_remove_log_listener(int64_t listener) {
+  return guarded([&] { ddp::os::remove_log_listener(listener); });
 }
 
 ddp_status ddp_tensor_init(ddp_tensor* tensor, void* data, ddp_dtype dtype, int32_t ndim, const int64_t* shape) {

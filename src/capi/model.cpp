@@ -99,6 +99,18 @@ ddp_status ddp_model_add_array(ddp_model* model, const char* name, float* data, 
   });
 }
 
+ddp_status ddp_model_add_parameter_without_grad(ddp_model* model, const char* name, const ddp_tensor* value,
+                                                int32_t* out_index) {
+  constexpr const char* kName = "ddp_model_add_parameter_without_grad";
+  return run_local(model, kName, [&](model::Model& object) {
+    check_name(name, kName);
+    const std::string what = std::string("parameter \"") + name + "\"";
+    const int32_t index = object.add_parameter(name, bound_tensor(object.group(), value, what.c_str()), nullptr,
+                                               model::Model::Gradient::kLater);
+    if (out_index != nullptr) *out_index = index;
+  });
+}
+
 ddp_status ddp_model_add_buffer(ddp_model* model, const char* name, const ddp_tensor* value, int32_t* out_index) {
   return run_local(model, "ddp_model_add_buffer", [&](model::Model& object) {
     check_name(name, "ddp_model_add_buffer");
@@ -126,6 +138,11 @@ ddp_status ddp_model_get_grad(const ddp_model* model, int32_t index, ddp_tensor*
       throw make_error(DDP_ERROR_INVALID_STATE,
                        "ddp_model_get_grad: libddp allocates the gradient of \"%s\" in ddp_model_commit",
                        parameter.name.c_str());
+    if (parameter.awaits_grad())
+      throw make_error(DDP_ERROR_INVALID_STATE,
+                       "ddp_model_get_grad: \"%s\" was added without a gradient and has none yet; call ddp_model_set_grad "
+                       "first",
+                       parameter.name.c_str());
     *out_grad = to_c(declared_view(parameter.grad, parameter.declared));
   });
 }
@@ -143,8 +160,10 @@ ddp_status ddp_model_get_value(const ddp_model* model, int32_t index, ddp_tensor
 ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, const ddp_tensor* grad) {
   return run_local(model, "ddp_model_set_grad", [&](model::Model& object) {
     check_index(object, index, "ddp_model_set_grad");
-    const std::string what = "the gradient of parameter \"" + object.table().parameter(index).name + "\"";
-    object.set_grad(index, checked_any_tensor(grad, what.c_str()));
+    const Parameter& parameter = object.table().parameter(index);
+    if (grad == nullptr && parameter.stand_in != nullptr) return object.set_grad(index, nullptr);
+    const Tensor given = checked_any_tensor(grad, ("the gradient of parameter \"" + parameter.name + "\"").c_str());
+    object.set_grad(index, &given);
   });
 }
 
@@ -161,8 +180,8 @@ ddp_status ddp_model_sync_buffers(ddp_model* model, int32_t root, void* stream) 
   return run_collective(model, "ddp_model_sync_buffers", [&](model::Model& object) { sync_buffers(object, root, stream); });
 }
 
-ddp_status ddp_model_check(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_check", [&](model::Model& object) { object.replicas().check(stream); });
+ddp_status ddp_model_check_replicas(ddp_model* model, void* stream) {
+  return run_collective(model, "ddp_model_check_replicas", [&](model::Model& object) { object.replicas().check(stream); });
 }
 
 ddp_status ddp_model_get_hash(const ddp_model* model, int64_t* out_hash) {

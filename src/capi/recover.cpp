@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "capi/guard.hpp"
+#include "capi/lists.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "group/recovery.hpp"
@@ -47,24 +48,13 @@ void require_recoverable(group::Group& group) {
                 "ddp_group_recover: the group is whole; it is for a group for which ddp_group_status gives an error");
 }
 
-struct RankList {
-  int32_t* ranks;
-  int32_t capacity;
-  int32_t* out_count;
-};
-
 /// Write what `get` gives of the group.
 template <class Get>
-ddp_status get_ranks(const char* function, const ddp_group* group, const RankList& to, Get get) {
+ddp_status get_ranks(const char* function, const ddp_group* group, const ListTo& to, Get get) {
   return guarded([&] {
     const auto object = group_of(group, function);
-    require(to.out_count, function, "out_count");
-    if (to.capacity < 0 || (to.capacity > 0 && to.ranks == nullptr))
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: capacity is %d; it is the number of elements of ranks, or 0",
-                       function, to.capacity);
-    const std::vector<int32_t> found = get(*object);
-    std::copy_n(found.begin(), std::min(found.size(), static_cast<size_t>(to.capacity)), to.ranks);
-    *to.out_count = static_cast<int32_t>(found.size());
+    check_list(to, "ranks", function);
+    write_list(to, get(*object));
   });
 }
 
@@ -132,8 +122,6 @@ ddp_status ddp_group_get_progress(const ddp_group* group, int32_t rank, ddp_rank
     fill_sized(out_progress, progress, kName);
   });
 }
-
-const char* ddp_call_name(int32_t call) { return group::Recovery::call_name(call); }
 
 ddp_status ddp_group_recover(ddp_group* group, const ddp_recover_options* options, ddp_recovery* out_recovery) {
   constexpr const char* kName = "ddp_group_recover";

@@ -178,7 +178,7 @@ ddp_status ddp_request_test(ddp_request* request, int32_t* out_done) {
 
 ddp_status ddp_request_wait(ddp_request* request, int64_t timeout_ms, int32_t* out_done) {
   constexpr const char* kName = "ddp_request_wait";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const auto posted = posted_of(request, kName);
     check_timeout(timeout_ms, kName);
     require_outside_program(*posted->group, kName);
@@ -189,7 +189,7 @@ ddp_status ddp_request_wait(ddp_request* request, int64_t timeout_ms, int32_t* o
 
 ddp_status ddp_request_wait_any(const int64_t* ids, int32_t count, int64_t timeout_ms, int32_t* out_index) {
   constexpr const char* kName = "ddp_request_wait_any";
-  return guarded([&] {
+  return guarded(kName, [&] {
     require(ids, kName, "ids");
     require(out_index, kName, "out_index");
     check_timeout(timeout_ms, kName);
@@ -212,15 +212,15 @@ ddp_status ddp_request_wait_any(const int64_t* ids, int32_t count, int64_t timeo
   });
 }
 
-int64_t ddp_request_id(const ddp_request* request) {
+int64_t ddp_request_get_id(const ddp_request* request) {
   return guarded_value<int64_t>(0, [&] {
-    static_cast<void>(posted_of(request, "ddp_request_id"));
+    static_cast<void>(posted_of(request, "ddp_request_get_id"));
     return reinterpret_cast<int64_t>(request);
   });
 }
 
-int32_t ddp_request_source(const ddp_request* request) {
-  return guarded_value<int32_t>(-1, [&] { return posted_of(request, "ddp_request_source")->request->source(); });
+int32_t ddp_request_get_source(const ddp_request* request) {
+  return guarded_value<int32_t>(-1, [&] { return posted_of(request, "ddp_request_get_source")->request->source(); });
 }
 
 void ddp_request_destroy(ddp_request* request) {

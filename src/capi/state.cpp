@@ -230,7 +230,7 @@ const char* ddp_model_get_loaded_file(const ddp_model* model) {
 
 ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
   constexpr const char* kName = "ddp_state_save_file";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path");
     call.run(kName, [&] {
       ddp::checkpoint::save_file(kName, call.parts(), call.counters, path != nullptr ? path : "", call.refusal);
@@ -241,7 +241,7 @@ ddp_status ddp_state_save_file(const ddp_state* state, const char* path) {
 ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const ddp_load_options* options,
                                ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load_file";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const Call call = resolve_call(state, path != nullptr, kName, "path", options, out_report);
     call.run(kName, [&] {
       const auto counters =
@@ -253,7 +253,7 @@ ddp_status ddp_state_load_file(const ddp_state* state, const char* path, const d
 
 ddp_status ddp_state_save_latest(const ddp_state* state, const char* folder, int64_t keep) {
   constexpr const char* kName = "ddp_state_save_latest";
-  return guarded([&] {
+  return guarded(kName, [&] {
     Call call = resolve_call(state, folder != nullptr, kName, "folder");
     if (!call.refusal && call.model->group().rank() == 0 && (keep < 0 || call.counters.step < 0))
       call.refusal = ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: keep is %lld and step %lld; both are 0 or more", kName,
@@ -267,7 +267,7 @@ ddp_status ddp_state_save_latest(const ddp_state* state, const char* folder, int
 ddp_status ddp_state_load_latest(const ddp_state* state, const char* folder, const ddp_load_options* options,
                                  ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load_latest";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const Call call = resolve_call(state, folder != nullptr, kName, "folder", options, out_report);
     call.run(kName, [&] {
       const auto counters =
@@ -279,7 +279,7 @@ ddp_status ddp_state_load_latest(const ddp_state* state, const char* folder, con
 
 ddp_status ddp_state_save(const ddp_state* state, ddp_write_fn fn, void* user_data) {
   constexpr const char* kName = "ddp_state_save";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn");
     call.run(kName, [&] {
       ddp::checkpoint::save_stream(kName, call.parts(), call.counters, pushing(call, fn, user_data), call.refusal);
@@ -301,7 +301,7 @@ ddp_status ddp_state_save_local(const ddp_state* state, ddp_write_fn fn, void* u
 ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_data, const ddp_load_options* options,
                           ddp_load_report* out_report) {
   constexpr const char* kName = "ddp_state_load";
-  return guarded([&] {
+  return guarded(kName, [&] {
     const Call call = resolve_call(state, fn != nullptr, kName, "fn", options, out_report);
     const auto pull = [&](void* data, int64_t capacity) {
       const InProgram inside(call.model->group());
@@ -316,7 +316,7 @@ ddp_status ddp_state_load(const ddp_state* state, ddp_read_fn fn, void* user_dat
 
 ddp_status ddp_state_keep(const ddp_state* states, int32_t count, void* stream) {
   constexpr const char* kName = "ddp_state_keep";
-  return guarded([&] {
+  return guarded(kName, [&] {
     require(states, kName, "states");
     if (count < 1) throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: count is %d; it is 1 or more", kName, count);
     std::vector<Call> calls;

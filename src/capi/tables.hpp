@@ -19,6 +19,7 @@
 #include "model/model.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
+#include "os/log.hpp"
 #include "parts/hooks/hook_bucket.hpp"
 
 namespace ddp::capi {
@@ -97,6 +98,9 @@ inline group::Group& group_behind(optim::Optimizer& optimizer) { return optimize
 inline group::Group& group_behind(optim::Ema& ema) { return ema.model().group(); }
 inline group::Group& group_behind(outer::Outer& outer) { return outer.model().group(); }
 
+/// What the log says of what this thread does for the group.
+inline os::LogAbout about(const group::Group& group) noexcept { return {group.origin().number, group.rank()}; }
+
 /// Gives what the body gives. In a broken group a call that is refused because of a state (no pass is open, the model is not
 /// committed) throws the first cause instead, which has led to that state. A rank that the group has given up may resume
 /// later, so memory of the program is out of its reach before the program learns of it.
@@ -112,7 +116,7 @@ auto or_first_cause(group::Group& group, Body&& body) {
 /// alone breaks the group, because the other ranks are in the call.
 template <class Handle, class Body>
 ddp_status collective_short(const Handle* handle, const char* function, Body&& body) {
-  return guarded_short([&] {
+  return guarded_short(function, [&] {
     const auto object = object_of(handle, function);
     group::Group& group = group_behind(*object);
     require_outside_program(group, function);
@@ -123,8 +127,9 @@ ddp_status collective_short(const Handle* handle, const char* function, Body&& b
 /// As guarded(), for a local call: body(object).
 template <class Handle, class Body>
 ddp_status run_local(const Handle* handle, const char* function, Body&& body) {
-  return guarded([&] {
+  return guarded(function, [&] {
     const auto object = object_of(handle, function);
+    const os::LogScope scope(about(group_behind(*object)));
     or_first_cause(group_behind(*object), [&] { body(*object); });
   });
 }
@@ -133,7 +138,10 @@ ddp_status run_local(const Handle* handle, const char* function, Body&& body) {
 template <class Handle, class Body>
 ddp_status run_collective(const Handle* handle, const char* function, Body&& body) {
   const StandardFloats floats;
-  return collective_short(handle, function, std::forward<Body>(body));
+  return collective_short(handle, function, [&](auto& object) {
+    const os::LogScope scope(about(group_behind(object)));
+    body(object);
+  });
 }
 
 /// Throws INVALID_ARGUMENT unless `index` is a parameter of the model.

@@ -2,6 +2,7 @@
 // ddp/uneven.h and ddp/join.h.
 #include "ddp/uneven.h"
 
+#include "capi/lists.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/join.h"
@@ -33,8 +34,17 @@ ddp_status ddp_model_get_pass_report(const ddp_model* model, ddp_pass_report* ou
   return run_local(model, kFunction, [&](const model::Model& object) {
     require(out_report, kFunction, "out_report");
     ddp_pass_report report{};
-    fill_report(object, report);
+    model::last_attendance(object, kFunction).fill_report(report);
     fill_sized(out_report, report, kFunction);
+  });
+}
+
+ddp_status ddp_model_get_absent(const ddp_model* model, int32_t* ranks, int32_t capacity, int32_t* out_count) {
+  constexpr const char* kFunction = "ddp_model_get_absent";
+  return run_local(model, kFunction, [&](const model::Model& object) {
+    const ListTo to{ranks, capacity, out_count};
+    check_list(to, "ranks", kFunction);
+    write_list(to, model::last_attendance(object, kFunction).absent());
   });
 }
 

@@ -42,7 +42,8 @@ size_t first_difference(const std::vector<std::string>& all) {
   while (other + 1 < all.size() && all[other] == all[0]) ++other;
   throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": " + group.name_of(static_cast<int32_t>(other)) + " " + what +
                                       " " + all[other] + ", but rank 0 " + what + " " + all[0] +
-                                      "; all ranks must pass the same");
+                                      "; all ranks must pass the same")
+      .with({.ranks = {static_cast<int32_t>(other)}});
 }
 
 bool all_equal(const std::vector<std::string>& all) {
@@ -73,7 +74,7 @@ Error with_place(const group::Group& group, const char* function, const Error& e
   const std::string_view text = error.text();
   if (text.substr(0, std::string_view(function).size()) == function) return error;
   const std::string where = group.size() > 1 ? ", on " + group.name_of(group.rank()) : "";
-  return Error(error.status(), function + where + ": " + error.text());
+  return error.retold(error.status(), function + where + ": " + error.text());
 }
 
 std::string share_text(group::Group& group, const char* function, std::string text) {

@@ -334,7 +334,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     picked.emplace(pick([&](Source& source, bool only_own) {
       Opened opened;
       const std::optional<Error> error = try_to([&] { opened = verify(source, parts, manifest, mode.partial, only_own); });
-      if (error) throw Error(error->status(), source.name() + ": " + error->text());
+      if (error) throw error->retold(error->status(), source.name() + ": " + error->text());
       return opened;
     }));
     packed = pack(*picked);

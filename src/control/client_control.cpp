@@ -242,7 +242,7 @@ void ClientControl::saw_death(int32_t rank) noexcept {
     act();
   };
   if (const std::optional<Error> error = try_to([&] { asio::post(io_, tell); }))  // no memory: its connection will say it
-    os::log(DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", who_.rank, error->what());
+    os::log_of(*error, DDP_LOG_ERROR, "rank %d cannot tell the others of a death: %s", who_.rank, error->what());
 }
 
 void ClientControl::say_goodbye(Leaving how) {

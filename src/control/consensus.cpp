@@ -2,6 +2,7 @@
 #include "control/consensus.hpp"
 
 #include "core/bytes.hpp"
+#include "core/error_bytes.hpp"
 
 namespace ddp::bootstrap {
 
@@ -9,6 +10,7 @@ std::string outcome_bytes(const Error* mine, std::string_view brought) {
   ByteWriter said;
   said.number(static_cast<int32_t>(mine != nullptr ? mine->status() : DDP_OK))
       .text(mine != nullptr ? mine->text() : std::string());
+  write_details(said, mine != nullptr ? *mine : Error());
   return std::move(said).bytes().append(brought);
 }
 
@@ -21,10 +23,11 @@ std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes)
     ByteReader reader(outcome);
     const auto status = static_cast<ddp_status>(reader.number<int32_t>());
     const std::string_view text = reader.text();
+    const Error told = read_details(reader, Error(status, std::string(text)));
     brought.emplace_back(reader.rest());
     const bool is_cause = status == DDP_ERROR_OUT_OF_MEMORY;  // what the others report is often what came of it
     if (status == DDP_OK || (first && (!is_cause || first->status() == status))) continue;
-    first = Error(status, std::string(text)).about(rank).as_agreed();
+    first = told.about(rank).as_agreed();
   }
   if (first) throw Error(*first);
   return brought;

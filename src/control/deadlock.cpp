@@ -90,7 +90,10 @@ Error DeadlockWatch::error_of(const Deadlock& found) const {
   };
   const auto [a, b] = std::minmax(found.waiting, found.absent);
   const auto member = [this](int32_t rank) -> const Member& { return (*members_)[static_cast<size_t>(rank)]; };
-  return texts::different_calls(member(a), call_of(a, b), member(b), call_of(b, a));
+  const auto at = [&](int32_t rank, int32_t other) {
+    return texts::At{ranks_[static_cast<size_t>(rank)]->call, call_of(rank, other)};
+  };
+  return texts::different_calls(member(a), at(a, b), member(b), at(b, a));
 }
 
 }  // namespace ddp::bootstrap

@@ -17,9 +17,9 @@ void GatherRounds::judge(Round& round, int32_t rank, std::string_view what, User
   if (round.what != what) {
     const auto member = [this](int32_t r) -> const Member& { return (*members_)[static_cast<size_t>(r)]; };
     const bool differ = round.call != call;  // then their names say enough
-    const std::string first =
-        describe_call(round.call, differ && round.call != UserCall::kNone ? "" : std::string_view(round.what));
-    const std::string other = describe_call(call, differ && call != UserCall::kNone ? "" : what);
+    const texts::At first{
+        round.call, describe_call(round.call, differ && round.call != UserCall::kNone ? "" : std::string_view(round.what))};
+    const texts::At other{call, describe_call(call, differ && call != UserCall::kNone ? "" : what)};
     round.error = round.first < rank ? texts::different_calls(member(round.first), first, member(rank), other)
                                      : texts::different_calls(member(rank), other, member(round.first), first);
   } else if (round.bytes > limits::kGatherBytes) {

@@ -190,7 +190,7 @@ class Registry {
 
 void Hub::run() {
   while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
-    os::log(DDP_LOG_ERROR, "the control thread of %s: %s", name_.c_str(), error->what());
+    os::log_of(*error, DDP_LOG_ERROR, "the control thread of %s: %s", name_.c_str(), error->what());
     give_up(*error);
   }
 }

@@ -19,7 +19,7 @@
 #include "control/control.hpp"
 #include "control/fields.hpp"
 #include "control/limits.hpp"
-#include "core/error.hpp"
+#include "core/error_bytes.hpp"
 
 namespace ddp::bootstrap::messages {
 
@@ -173,6 +173,11 @@ void describe(auto& each, Is<Reply> auto& reply) {
   each.runs(reply.blobs, {static_cast<size_t>(limits::kRanks), limits::kBlobBytes, limits::kGatherBytes});
 }
 
+void describe_numbers(auto& each, std::vector<int32_t>& numbers) {
+  if (numbers.size() > kListed) numbers.resize(kListed);
+  each.list(numbers, kListed, [&](auto& number, size_t) { each.number(number); });
+}
+
 template <class Fields>
 void describe(Fields& each, Is<Error> auto& error) {
   auto status = static_cast<int32_t>(error.status());
@@ -180,6 +185,14 @@ void describe(Fields& each, Is<Error> auto& error) {
   std::string text = error.text();
   each.choice(status, DDP_OK + 1, kLastStatus).number(culprit).cut(text, limits::kTextBytes);
   if constexpr (Fields::kFills) error = Error(static_cast<ddp_status>(status), std::move(text)).about(culprit);
+  bool has_details = error.details() != nullptr;
+  each.flag(has_details);
+  if (!has_details) return;
+  ErrorDetails details = error.details() != nullptr ? *error.details() : ErrorDetails{};
+  describe_numbers(each, details.ranks);
+  describe_numbers(each, details.parameters);
+  each.number(details.call).number(details.other_call).number(details.bytes_expected).number(details.bytes_got);
+  if constexpr (Fields::kFills) error = error.with(std::move(details));
 }
 
 void describe(auto& each, Is<ReplyError> auto& reply) {

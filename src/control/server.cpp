@@ -88,7 +88,7 @@ class Server::Impl {
  private:
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
-      os::log(DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
+      os::log_of(*error, DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
       if (stage_.formed) give_up();  // before that, the affected rank is refused or retries
     }
   }

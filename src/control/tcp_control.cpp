@@ -50,7 +50,7 @@ class TcpControl final : public ClientControl {
  private:
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
-      os::log(DDP_LOG_ERROR, "the control thread of rank %d: %s", rank(), error->what());
+      os::log_of(*error, DDP_LOG_ERROR, "the control thread of rank %d: %s", rank(), error->what());
       give_up(*error);
     }
   }

@@ -58,6 +58,12 @@ std::string describe(const Whereabouts& where) {
 
 Error error(ddp_status status, std::string text) { return Error(status, std::move(text)); }
 
+ErrorDetails about_ranks(std::vector<int32_t> ranks, const std::vector<int32_t>& more = {}) {
+  ranks.insert(ranks.end(), more.begin(), more.end());
+  std::sort(ranks.begin(), ranks.end());
+  return {.ranks = std::move(ranks)};
+}
+
 }  // namespace
 
 std::string seconds(int64_t ms) {
@@ -121,7 +127,8 @@ Error gone(const Member& who) {
 }
 
 Error gone_early(const Member& who) {
-  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed before all ranks had come");
+  return error(DDP_ERROR_PEER_FAILED, who.name() + " is gone: its connection closed before all ranks had come")
+      .with(about_ranks({who.rank}));
 }
 
 Error server_gone_early(std::string_view place) {
@@ -152,16 +159,21 @@ Error broke_protocol(const Member& who, std::string_view how) {
   return error(DDP_ERROR_PEER_FAILED, who.name() + " broke the control protocol: " + std::string(how)).about(who.rank);
 }
 
-Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b) {
-  return error(DDP_ERROR_DIFFERENT_CALLS, "ranks made different calls: " + a.name() + " waits in " + std::string(call_a) +
-                                              "; " + b.name() + " waits in " + std::string(call_b) +
-                                              "; every rank must make the same collective calls in the same order");
+Error different_calls(const Member& a, const At& at_a, const Member& b, const At& at_b) {
+  return error(DDP_ERROR_DIFFERENT_CALLS, "ranks made different calls: " + a.name() + " waits in " + at_a.words + "; " +
+                                              b.name() + " waits in " + at_b.words +
+                                              "; every rank must make the same collective calls in the same order")
+      .with({.ranks = {a.rank, b.rank},
+             .call = static_cast<int32_t>(at_a.call),
+             .other_call = static_cast<int32_t>(at_b.call)});
 }
 
 Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {
   std::string text = list_members(missing) + " did not join " + std::string(call) + " within " + seconds(ms);
   if (missing.size() == 1 && !detail.empty()) text += ": " + std::string(detail);
-  return error(DDP_ERROR_TIMED_OUT, text).about(missing.empty() ? -1 : missing.front().rank);
+  ErrorDetails details;
+  for (const Member& each : missing) details.ranks.push_back(each.rank);
+  return error(DDP_ERROR_TIMED_OUT, text).about(missing.empty() ? -1 : missing.front().rank).with(std::move(details));
 }
 
 Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_view place, std::string_view placement) {
@@ -179,7 +191,7 @@ Error never_came(const Absent& absent, int32_t size, int64_t ms, std::string_vie
             " with another token: make a token once, not on each host, and give all ranks the same DDP_TOKEN or "
             "DDP_TOKEN_FILE";
   if (!absent.never_came.empty() && !place.empty()) text += "; rank 0 listened at " + std::string(place);
-  return error(DDP_ERROR_TIMED_OUT, text);
+  return error(DDP_ERROR_TIMED_OUT, text).with(about_ranks(absent.never_came, absent.gone_again));
 }
 
 std::string expected_on(const std::vector<int32_t>& ranks, std::string_view placement) {
@@ -234,18 +246,21 @@ std::string other_interface_hint() {
 
 Error duplicate_rank(const Member& present) {
   return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(present.rank) + " is taken: " + present.name() +
-                                               " is here already; give every rank its own number");
+                                               " is here already; give every rank its own number")
+      .with(about_ranks({present.rank}));
 }
 
 Error rank_out_of_range(int32_t rank, int32_t size) {
   return error(DDP_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(rank) + " is out of range: the group has " +
-                                               std::to_string(size) + " ranks, 0 to " + std::to_string(size - 1));
+                                               std::to_string(size) + " ranks, 0 to " + std::to_string(size - 1))
+      .with(about_ranks({rank}));
 }
 
 Error different_size(int32_t rank, int32_t size, int32_t other_rank, int32_t other_size) {
   return error(DDP_ERROR_MISMATCH, "rank " + std::to_string(rank) + " was started with a world size of " +
                                        std::to_string(size) + ", but rank " + std::to_string(other_rank) + " with " +
-                                       std::to_string(other_size));
+                                       std::to_string(other_size))
+      .with(about_ranks({rank}, {other_rank}));
 }
 
 Error gather_too_large(std::string_view what, size_t bytes) {
@@ -325,7 +340,8 @@ Error come_again() {
 Error too_few(const std::vector<int32_t>& here, const std::vector<int32_t>& dead, int32_t min_ranks) {
   return error(DDP_ERROR_TOO_FEW_RANKS, "ddp_group_recover: " + list_ranks(here) + (here.size() == 1 ? " is" : " are") +
                                             " left and " + list_ranks(dead) + (dead.size() == 1 ? " is" : " are") +
-                                            " dead, but min_ranks is " + std::to_string(min_ranks));
+                                            " dead, but min_ranks is " + std::to_string(min_ranks))
+      .with(about_ranks(dead));
 }
 
 Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& silent, bool allow_half) {
@@ -334,7 +350,8 @@ Error minority(const std::vector<int32_t>& here, const std::vector<int32_t>& sil
                    " silent, not seen to be dead, and may go on without " + list_ranks(here) +
                    "; only more than half of the ranks may" +
                    (allow_half ? ", or half of them with the lowest one" : ", or half of them with allow_half") +
-                   ": end this process");
+                   ": end this process")
+      .with(about_ranks(silent));
 }
 
 Error already_left() { return error(DDP_ERROR_INVALID_STATE, "this rank has left the group"); }

@@ -59,9 +59,14 @@ struct Waiting {
 /// PEER_FAILED: "rank 2 (...) broke the control protocol: ..."
 [[nodiscard]] Error broke_protocol(const Member& who, std::string_view how);
 
+/// The call in which a rank waits, as a number and in words.
+struct At {
+  UserCall call = UserCall::kNone;
+  std::string words;
+};
 /// DIFFERENT_CALLS: "ranks made different calls: rank 0 (...) waits in ddp_state_save_file; rank 1 (...) waits in
 /// ddp_group_barrier; ..."
-[[nodiscard]] Error different_calls(const Member& a, std::string_view call_a, const Member& b, std::string_view call_b);
+[[nodiscard]] Error different_calls(const Member& a, const At& at_a, const Member& b, const At& at_b);
 
 /// TIMED_OUT: "rank 3 (...) did not join ddp_model_commit (\"plan\") within 5 s: last heard 0.4 s ago, in pass 17". `detail`
 /// only for one rank; `call` as from describe_call().

@@ -17,7 +17,7 @@ constexpr std::array kNames = {
     "ddp_group_all_reduce_rows",
     "ddp_model_commit",
     "ddp_model_sync_buffers",
-    "ddp_model_check",
+    "ddp_model_check_replicas",
     "ddp_model_average_parameters",
     "ddp_model_get_grad_norm",
     "ddp_model_clip_grad_norm",

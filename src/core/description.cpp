@@ -2,6 +2,8 @@
 #include "core/description.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "core/bytes.hpp"
@@ -22,6 +24,27 @@ struct Split {
 Split split(const std::string& line) {
   const size_t at = line.find(" is ");
   return at == std::string::npos ? Split{line, ""} : Split{line.substr(0, at), line.substr(at + 4)};
+}
+
+constexpr const char* kParameter = "parameter ";
+constexpr const char* kEnd = "the end of the list";
+
+std::string line_at(const std::vector<std::string>& lines, size_t at) { return at < lines.size() ? lines[at] : kEnd; }
+
+/// Of a line about a parameter, whose value ends in `F32 [4, 5]`; -1 of any other.
+int64_t bytes_in(const std::string& line) {
+  const size_t open = line.rfind(" ["), name = line.rfind("\" ", open);
+  if (!line.starts_with(kParameter) || open == std::string::npos || name == std::string::npos) return -1;
+  const std::string dtype = line.substr(name + 2, open - name - 2);
+  int64_t bytes = -1;
+  for (int32_t each = DDP_F32; each <= DDP_C128; ++each)
+    if (dtype == dtype_name(static_cast<ddp_dtype>(each))) bytes = dtype_size(static_cast<ddp_dtype>(each));
+  const char* at = line.c_str() + open + 2;
+  for (char* end = nullptr; bytes >= 0 && *at != ']' && *at != '\0'; at = *end == ',' ? end + 1 : end) {
+    bytes *= std::strtoll(at, &end, 10);
+    if (end == at) return -1;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -86,6 +109,25 @@ std::string name_ranks(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+ErrorDetails details_of_difference(const std::vector<std::vector<std::string>>& by_rank) {
+  ErrorDetails details;
+  size_t longest = 0;
+  for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
+  for (size_t at = 0; at < longest && details.ranks.empty(); ++at) {
+    const std::string first = line_at(by_rank[0], at);
+    for (size_t rank = 1; rank < by_rank.size(); ++rank)
+      if (line_at(by_rank[rank], at) != first) details.ranks.push_back(static_cast<int32_t>(rank));
+    if (details.ranks.empty()) continue;
+    const std::string other = line_at(by_rank[static_cast<size_t>(details.ranks.front())], at);
+    const std::string& named = first.starts_with(kParameter) ? first : other;
+    if (!named.starts_with(kParameter)) return details;
+    details.parameters = {std::atoi(named.c_str() + std::strlen(kParameter))};
+    details.bytes_expected = bytes_in(first);
+    details.bytes_got = bytes_in(other);
+  }
+  return details;
+}
+
 std::optional<std::string> first_difference(const std::vector<std::vector<std::string>>& by_rank) {
   size_t longest = 0;
   for (const auto& lines : by_rank) longest = std::max(longest, lines.size());
@@ -93,7 +135,7 @@ std::optional<std::string> first_difference(const std::vector<std::vector<std::s
     std::map<std::string, std::vector<int32_t>> ranks_of;
     std::vector<std::string> order;  // rank 0's first
     for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const std::string line = at < by_rank[rank].size() ? by_rank[rank][at] : std::string("the end of the list");
+      const std::string line = line_at(by_rank[rank], at);
       if (ranks_of[line].empty()) order.push_back(line);
       ranks_of[line].push_back(static_cast<int32_t>(rank));
     }

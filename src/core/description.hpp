@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
 #include "ddp/model.h"
@@ -27,6 +28,10 @@ namespace ddp {
 
 /// The first line in which ranks differ: "parameter 3 is "w2" F32 [4, 5] on rank 0, but "w2" F32 [4, 6] on ranks 1 and 3".
 [[nodiscard]] std::optional<std::string> first_difference(const std::vector<std::vector<std::string>>& by_rank);
+
+/// The same as numbers: the ranks that differ from rank 0 there; if it is a parameter, its number and the bytes that it has
+/// on rank 0 and on the first of the others.
+[[nodiscard]] ErrorDetails details_of_difference(const std::vector<std::vector<std::string>>& by_rank);
 
 /// "rank 1", "ranks 1 and 3", "ranks 1, 3 and 4"
 [[nodiscard]] std::string name_ranks(const std::vector<int32_t>& ranks);

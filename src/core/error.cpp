@@ -26,6 +26,12 @@ const std::string& Error::text() const noexcept {
   return text_ != nullptr ? *text_ : out_of_memory;
 }
 
+Error Error::with(ErrorDetails details) const noexcept {
+  Error copy(*this);
+  static_cast<void>(try_to([&] { copy.details_ = std::make_shared<const ErrorDetails>(std::move(details)); }));
+  return copy;
+}
+
 Error to_error(const std::exception& thrown) noexcept {
   if (const auto* error = dynamic_cast<const Error*>(&thrown)) return *error;
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return Error();

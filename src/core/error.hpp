@@ -10,10 +10,23 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ddp/types.h"
 
 namespace ddp {
+
+/// What an error is about, as numbers. Lists ascend; a list that is empty, a call 0 and bytes -1 mean: not known.
+struct ErrorDetails {
+  std::vector<int32_t> ranks = {};
+  std::vector<int32_t> parameters = {};  // their indices
+  int32_t call = 0;                      // of the first of two ranks that differ (bootstrap::UserCall)
+  int32_t other_call = 0;                // of the second
+  int64_t bytes_expected = -1;
+  int64_t bytes_got = -1;
+
+  [[nodiscard]] bool operator==(const ErrorDetails&) const = default;
+};
 
 class Error : public std::exception {
  public:
@@ -42,11 +55,24 @@ class Error : public std::exception {
     return copy;
   }
 
+  /// NULL: none were given.
+  [[nodiscard]] const ErrorDetails* details() const noexcept { return details_.get(); }
+  /// Without memory for them: without details.
+  [[nodiscard]] Error with(ErrorDetails details) const noexcept;
+  /// Another status and text for what this error is about.
+  [[nodiscard]] Error retold(ddp_status status, std::string text) const {
+    Error other(status, std::move(text));
+    other.culprit_ = culprit_;
+    other.details_ = details_;
+    return other;
+  }
+
  private:
   ddp_status status_;
   bool agreed_ = false;
   int32_t culprit_ = -1;
   std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const ErrorDetails> details_;
 };
 
 /// Any exception as an Error: a lack of memory, threads or descriptors is OUT_OF_MEMORY and names which; an unknown

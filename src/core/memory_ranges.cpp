@@ -65,6 +65,7 @@ void MemoryRanges::move_grad(int32_t index, const Tensor& from, const Tensor& to
 int32_t MemoryRanges::settle(int32_t index) noexcept {
   const std::lock_guard lock(mutex_);
   Grad& grad = grads_[static_cast<size_t>(index)];
+  if (grad.awaited) return kAwaited;
   if (grad.node.empty()) return kNobody;
   const Place end = grad.node.mapped().end;
   const auto other = first_in(grad.node.key(), end);
@@ -77,8 +78,16 @@ int32_t MemoryRanges::settle(int32_t index) noexcept {
 MemoryRanges::Ranges::node_type MemoryRanges::take(int32_t index, const Tensor& from) {
   Grad& grad = grads_[static_cast<size_t>(index)];
   if (grad.node.empty()) return ranges_.extract(begin_of(from));
+  grad.awaited = false;
   grad.contested.store(false, std::memory_order_release);
   return std::move(grad.node);
+}
+
+void MemoryRanges::await_grad(int32_t index, const Tensor& from) {
+  if (from.count == 0) return;
+  const std::lock_guard lock(mutex_);
+  contest(take(index, from));
+  grads_[static_cast<size_t>(index)].awaited = true;
 }
 
 void MemoryRanges::contest(Ranges::node_type node) noexcept {

@@ -2,9 +2,10 @@
 // Which memory is whose: ranges that do not overlap, by address.
 // A gradient may be given another address (move_grad), also one that another gradient still has: frameworks that allocate
 // gradients again return the same blocks in another order. So the memory belongs to the gradient that got it last, and the
-// other one is contested until it moves or the memory is free again. A marked gradient must not be contested. Cost: a
-// gradient that stays where it is costs nothing; one that moves a search among the ranges; nothing is allocated. Threads:
-// contested_by and settle from any; the rest from one thread at a time. Tested by unit/core/memory_ranges_test.cpp.
+// other one is contested until it moves or the memory is free again. A gradient that comes later is contested too until it
+// has memory. A marked gradient must not be contested. Cost: a gradient that stays where it is costs nothing; one that moves
+// a search among the ranges; nothing is allocated. Threads: contested_by and settle from any; the rest from one thread at a
+// time. Tested by unit/core/memory_ranges_test.cpp.
 #pragma once
 
 #include <atomic>
@@ -29,6 +30,7 @@ class MemoryRanges {
   };
   using IsMarked = std::function<bool(int32_t index)>;
   static constexpr int32_t kNobody = -1;
+  static constexpr int32_t kAwaited = -2;
 
   /// The owners of parts of this memory.
   [[nodiscard]] std::optional<Owner> find(const Tensor& tensor) const;
@@ -43,12 +45,14 @@ class MemoryRanges {
   /// The gradient of a parameter goes from one address to another, which overlaps nothing that is fixed. `is_marked(index)`:
   /// others must not lose their memory.
   void move_grad(int32_t index, const Tensor& from, const Tensor& to, const IsMarked& is_marked);
-  /// Some of the gradient's memory was given to another one later, or belongs to one that is marked.
+  /// The gradient, which is registered at `from`, has no memory until it moves.
+  void await_grad(int32_t index, const Tensor& from);
+  /// Some of the gradient's memory was given to another one later, or belongs to one that is marked; or it has none yet.
   [[nodiscard]] bool is_contested(int32_t index) const noexcept {
     return grads_[static_cast<size_t>(index)].contested.load(std::memory_order_acquire);
   }
   /// Of a contested gradient: the parameter whose gradient has its memory now. kNobody: it is free, and the gradient's
-  /// again.
+  /// again. kAwaited: it has none yet.
   [[nodiscard]] int32_t settle(int32_t index) noexcept;
 
  private:
@@ -60,6 +64,7 @@ class MemoryRanges {
   using Ranges = std::map<Place, Range>;  // by begin, disjoint
   struct Grad {
     std::atomic<bool> contested{false};
+    bool awaited = false;
     Ranges::node_type node;  // while it is contested
   };
 

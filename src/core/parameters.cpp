@@ -53,7 +53,22 @@ void Parameters::move_grad(int32_t index, std::byte* data, const MemoryRanges::I
   Tensor moved = grad;
   moved.data = data;
   memory_.move_grad(index, grad, moved, is_marked);
+  if (parameter(index).awaits_grad()) --awaited_;
   grad = moved;
+}
+
+void Parameters::await_grad(int32_t index) {
+  Parameter& of = parameter(index);
+  memory_.await_grad(index, of.grad);
+  of.stand_in = of.grad.data;
+  ++awaited_;
+}
+
+int32_t Parameters::first_awaited() const noexcept {
+  if (awaited_ == 0) return MemoryRanges::kNobody;
+  int32_t index = 0;
+  while (!parameter(index).awaits_grad()) ++index;
+  return index;
 }
 
 void Parameters::require_like_grad(int32_t index, const Tensor& given) const {

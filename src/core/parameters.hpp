@@ -20,13 +20,16 @@ struct Parameter {
   Tensor value;
   Tensor grad;  // data is NULL while libddp owns it and the model is not committed
   ddp_dtype declared = DDP_F32;
-  bool owned_grad = false;   // libddp provides the gradient's memory
-  bool owned_value = false;  // libddp provides the value's memory, since commit
-  bool replanned = false;    // on a GPU: since a recovery the buckets are not those by which that memory is laid out
+  bool owned_grad = false;        // libddp provides the gradient's memory
+  bool owned_value = false;       // libddp provides the value's memory, since commit
+  std::byte* stand_in = nullptr;  // memory in the place of a gradient that comes later; NULL: this one does not
+  bool replanned = false;         // on a GPU: since a recovery the buckets are not those by which that memory is laid out
 
   /// Is it at the place of its bucket's plan, in one block with the others of the bucket that libddp provides?
   [[nodiscard]] bool lies_in_grad_block() const noexcept { return owned_grad && !replanned; }
   [[nodiscard]] bool lies_in_value_block() const noexcept { return owned_value && !replanned; }
+  /// It has been registered without a gradient, and has none yet.
+  [[nodiscard]] bool awaits_grad() const noexcept { return stand_in != nullptr && grad.data == stand_in; }
   /// Elements of `grad` for one of the program's: 2 of a complex parameter.
   [[nodiscard]] int64_t reals_each() const noexcept { return declared == grad.dtype ? 1 : 2; }
 };
@@ -43,6 +46,8 @@ class Parameters {
   /// device than the value's).
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
+  /// Its gradient, which was added with this memory, comes later: until then nothing in it counts.
+  void await_grad(int32_t index);
 
   /// libddp has made memory for the gradient, or the value of the parameter has moved there.
   void place_grad(int32_t index, std::byte* data);
@@ -54,7 +59,8 @@ class Parameters {
   void require_free(int32_t index, const Tensor& moved) const;
   /// The gradient is at another address from now on. `is_marked`: as MemoryRanges::move_grad.
   void move_grad(int32_t index, std::byte* data, const MemoryRanges::IsMarked& is_marked);
-  /// Has another gradient the memory of this one? The parameter, or MemoryRanges::kNobody. Any thread.
+  /// Has another gradient the memory of this one? The parameter, or MemoryRanges::kNobody; kAwaited: it has no memory yet.
+  /// Any thread.
   [[nodiscard]] int32_t contested_by(int32_t index) const noexcept {
     return memory_.is_contested(index) ? memory_.settle(index) : MemoryRanges::kNobody;
   }
@@ -64,6 +70,8 @@ class Parameters {
   [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+  /// The first parameter that awaits its gradient; -1: none does.
+  [[nodiscard]] int32_t first_awaited() const noexcept;
   /// The GPU of the parameters; NULL: all are in host memory.
   [[nodiscard]] const device::Device* device() const noexcept { return device_; }
 
@@ -76,6 +84,7 @@ class Parameters {
   std::vector<Buffer> buffers_;
   std::unordered_set<std::string> names_;
   mutable MemoryRanges memory_;
+  int32_t awaited_ = 0;  // gradients that come later
   const device::Device* device_ = nullptr;
 };
 

@@ -42,7 +42,7 @@ std::string text_in(const char* name) {
 
 /// By rank: what each gave, cut to `bytes`.
 std::vector<std::string> gather(const Library& library, ddp_group* group, const std::string& mine, int64_t bytes) {
-  const int64_t size = library.group_size(group);
+  const int64_t size = library.group_get_size(group);
   std::vector<char> own(static_cast<size_t>(bytes)), all(static_cast<size_t>(bytes * size));
   memcpy(own.data(), mine.data(), std::min(mine.size(), own.size() - 1));
   ddp_tensor input, output;
@@ -135,8 +135,8 @@ void print_json(const Report& report) {
 
 /// Rank 0 alone has a whole one.
 Report examine(const Library& library, ddp_group* group) {
-  const int32_t rank = library.group_rank(group);
-  const int32_t here = number_in("LOCAL_WORLD_SIZE", 1), world = library.group_size(group);
+  const int32_t rank = library.group_get_rank(group);
+  const int32_t here = number_in("LOCAL_WORLD_SIZE", 1), world = library.group_get_size(group);
   std::string findings;
   if (number_in("LOCAL_RANK", 0) == 0) {
     Machine machine = read_machine(here, here < world ? text_in("MASTER_ADDR") : "");
@@ -178,7 +178,7 @@ int check_as_rank(bool json) {
     ddp_group* group = nullptr;
     require(library, library.group_create(nullptr, nullptr, &group));
     const Report report = examine(library, group);
-    if (library.group_rank(group) == 0) {
+    if (library.group_get_rank(group) == 0) {
       json ? print_json(report) : print_text(report);
       printf("%s%d\n", kVerdict, report.has_problem() ? 1 : 0);
       fflush(stdout);

@@ -83,7 +83,7 @@ std::vector<std::pair<int32_t, int32_t>> pairs_of(int32_t size) {
 }
 
 PairFigures measure_pair(const Library& library, ddp_group* group, int32_t first, int32_t second) {
-  const int32_t rank = library.group_rank(group);
+  const int32_t rank = library.group_get_rank(group);
   const bool takes_part = rank == first || rank == second;
   double figures[2] = {0, 0};
   ddp_group* pair = nullptr;
@@ -118,7 +118,7 @@ void measure_all_reduce(const Library& library, ddp_group* group, Figures& figur
 /// On each rank for itself, all at once.
 void measure_adam(const Library& library, ddp_group* group, Figures& figures) {
   ddp_group* alone = nullptr;
-  require(library, library.group_split(group, library.group_rank(group), 0, nullptr, &alone));
+  require(library, library.group_split(group, library.group_get_rank(group), 0, nullptr, &alone));
   std::vector<float> values(static_cast<size_t>(kParameters)), gradients(values.size(), 1e-3F);
   ddp_model* model = nullptr;
   ddp_optimizer* adam = nullptr;
@@ -157,9 +157,9 @@ void require(const Library& library, ddp_status status) {
 
 Figures measure(const Library& library, ddp_group* group, const std::function<void(const char*)>& notice) {
   Figures figures;
-  if (library.group_size(group) > 1) {
+  if (library.group_get_size(group) > 1) {
     notice("links of pairs");
-    for (const auto& [first, second] : pairs_of(library.group_size(group)))
+    for (const auto& [first, second] : pairs_of(library.group_get_size(group)))
       figures.pairs.push_back(measure_pair(library, group, first, second));
     notice("all-reduce of all ranks");
     measure_all_reduce(library, group, figures);
@@ -175,7 +175,7 @@ Figures measure(const Library& library, ddp_group* group, const std::function<vo
 }
 
 std::vector<ClockFigures> compare_clocks(const Library& library, ddp_group* group) {
-  const auto size = static_cast<size_t>(library.group_size(group));
+  const auto size = static_cast<size_t>(library.group_get_size(group));
   std::vector<double> own(size_t{2} * kClockRounds), all(own.size() * size), nothing(size);
   const ddp_tensor all_nothing = tensor_of(library, nothing.data(), DDP_F64, static_cast<int64_t>(size));
   double zero = 0;

@@ -78,7 +78,7 @@ void JoinPlace::introduce(const Control& control, const std::string& record,
     if (kind_ == Kind::kStore) put_into_store(control, record);  // its functions are called in ddp_group_create alone
   };
   if (const std::optional<Error> problem = try_to(say))
-    os::log(DDP_LOG_WARNING, "new ranks are not told here where the group is: %s", problem->what());
+    os::log_of(*problem, DDP_LOG_WARNING, "new ranks are not told here where the group is: %s", problem->what());
 }
 
 void JoinPlace::stand_at_address(const Control& control, const std::string& record_of_rank_0) {
@@ -93,8 +93,8 @@ void JoinPlace::tell(const Control& control, const std::string& record, const st
     if (kind_ == Kind::kStore) put_into_store(control, record);
   };
   if (const std::optional<Error> problem = try_to(say))
-    os::log(kind_ == Kind::kAddress && control.rank() != 0 ? DDP_LOG_INFO : DDP_LOG_WARNING,
-            "new ranks are not told here where the group is: %s", problem->what());
+    os::log_of(*problem, kind_ == Kind::kAddress && control.rank() != 0 ? DDP_LOG_INFO : DDP_LOG_WARNING,
+               "new ranks are not told here where the group is: %s", problem->what());
 }
 
 Error JoinPlace::nobody_there(int64_t ms) const {

@@ -353,7 +353,7 @@ std::unique_ptr<Control> join_standing(const JoinPlace& place, const ddp_group_o
     const std::optional<Error> failed =
         try_to([&] { control = join_over_tcp(std::move(*answer.admission), std::move(config), none, check_time); });
     if (failed && (!may_pass(*failed) || deadline.passed())) throw Error(*failed);
-    if (failed && !refusal) os::log(DDP_LOG_WARNING, "ddp_group_create: not taken in yet: %s", failed->what());
+    if (failed && !refusal) os::log_of(*failed, DDP_LOG_WARNING, "ddp_group_create: not taken in yet: %s", failed->what());
     refusal = failed;
     if (control != nullptr) return control;
   }

@@ -24,10 +24,12 @@ std::string Stamp::describe() const {
     return "ddp_model_join, or the opening of a pass of a model with uneven_inputs (collective #" +
            std::to_string(sequence) + ")";
   if (kind < Collective::kBucket && caller.call == bootstrap::UserCall::kNone) return describe_kind();
-  const bootstrap::UserCall in = caller.call != bootstrap::UserCall::kNone ? caller.call
-                                 : kind == Collective::kBucketAllGather    ? bootstrap::UserCall::kOptimizerStep
-                                                                           : bootstrap::UserCall::kEndBackward;
-  return std::string(bootstrap::name_of(in)) + " (" + describe_kind() + ")";
+  return std::string(bootstrap::name_of(user_call())) + " (" + describe_kind() + ")";
+}
+
+bootstrap::UserCall Stamp::user_call() const noexcept {
+  if (caller.call != bootstrap::UserCall::kNone) return caller.call;
+  return kind == Collective::kBucketAllGather ? bootstrap::UserCall::kOptimizerStep : bootstrap::UserCall::kEndBackward;
 }
 
 std::string Stamp::describe_kind() const {
@@ -91,8 +93,14 @@ Error stamp_mismatch(const bootstrap::Control& control, int32_t rank_a, const St
     const bool of_hook = stamp.kind < Collective::kBucket && stamp.caller.call == bootstrap::UserCall::kNone;
     return of_hook ? "a hook of a backward pass (" + stamp.describe() + ")" : stamp.describe();
   };
-  return bootstrap::texts::different_calls(control.member(rank_a), words(a), control.member(rank_b),
-                                           words(b) + (other_plan ? " of another model or plan" : ""));
+  const Error error =
+      bootstrap::texts::different_calls(control.member(rank_a), {a.user_call(), words(a)}, control.member(rank_b),
+                                        {b.user_call(), words(b) + (other_plan ? " of another model or plan" : "")});
+  if (a.kind != b.kind || a.bytes() == b.bytes() || error.details() == nullptr) return error;
+  ErrorDetails details = *error.details();
+  details.bytes_expected = a.bytes();
+  details.bytes_got = b.bytes();
+  return error.with(std::move(details));
 }
 
 LeafMap leaves_by_rank(const ddp_group_options& options, int32_t ranks) {

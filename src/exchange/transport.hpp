@@ -70,6 +70,9 @@ struct Stamp {
   /// "ddp_group_all_reduce (all-reduce #17 of 1,024 F32 elements (average))" / "ddp_model_end_backward (bucket 2, collective
   /// #17, ...)"
   [[nodiscard]] std::string describe() const;
+  /// The public call in which a rank makes this one.
+  [[nodiscard]] bootstrap::UserCall user_call() const noexcept;
+  [[nodiscard]] int64_t bytes() const noexcept { return count * dtype_size(dtype); }
 
  private:
   [[nodiscard]] std::string describe_kind() const;

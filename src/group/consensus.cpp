@@ -22,7 +22,7 @@ void break_for(Group& group, Part part, const char* function, const Error& error
   }
   if (!is_own(error)) return;
   group.health().give_up(function, error);
-  if (error.text().rfind("ddp_", 0) != 0) throw make_error(error.status(), "%s: %s", function, error.what());
+  if (error.text().rfind("ddp_", 0) != 0) throw error.retold(error.status(), std::string(function) + ": " + error.text());
 }
 
 }  // namespace ddp::group

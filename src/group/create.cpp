@@ -42,6 +42,7 @@ void take_environment(Creation& creation) {
 void find_meeting(Creation& creation) {
   creation.meeting = bootstrap::resolve_meeting(creation.rendezvous, creation.options,
                                                 [](const char* name) -> const char* { return ::getenv(name); });
+  os::log_about().rank = creation.meeting.rank;
   creation.origin = {creation.meeting.kind == bootstrap::Meeting::Kind::kLocal, creation.meeting.local_rank};
 }
 
@@ -81,7 +82,7 @@ void join(Creation& creation) {
     const std::optional<Error> failed = try_to([&] { creation.group = join_once(creation, deadline); });
     if (!failed) break;
     if (!breaks_group(failed->status()) || deadline.passed()) throw Error(*failed);
-    os::log(DDP_LOG_WARNING, "%s: this rank joins again: %s", kFunction, failed->what());
+    os::log_of(*failed, DDP_LOG_WARNING, "%s: this rank joins again: %s", kFunction, failed->what());
     prepare_to_recover(creation);
   }
   creation.generation = creation.survival->generation();

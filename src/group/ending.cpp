@@ -39,9 +39,9 @@ const Arenas& Ending::arenas_of(const Group& group) noexcept { return group.impl
 
 void Ending::fence(collective::Arena& arena) noexcept {
   if (const std::optional<Error> failed = try_to([&] { arena.fence(); }))
-    os::log(DDP_LOG_ERROR,
-            "memory of a broken group that is still used could not be moved out of the reach of its ranks: %s",
-            failed->what());
+    os::log_of(*failed, DDP_LOG_ERROR,
+               "memory of a broken group that is still used could not be moved out of the reach of its ranks: %s",
+               failed->what());
 }
 
 bool Ending::has_broken(const bootstrap::Failure& failure) noexcept {

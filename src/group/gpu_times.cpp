@@ -25,7 +25,7 @@ void time_gpu(Group& group) noexcept {
   if (timeline == nullptr || timeline->is_on() || watch == nullptr || !watch->is_on()) return;
   if (!timeline->tries(watch->traces())) return;
   const std::optional<Error> failed = try_to([&] { timeline->start(group.calls().shared_watch()); });
-  if (failed) os::log(DDP_LOG_WARNING, "what the GPU does is not in the trace: %s", failed->what());
+  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "what the GPU does is not in the trace: %s", failed->what());
 }
 
 void collect_gpu_times(const Group& group) noexcept {

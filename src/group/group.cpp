@@ -23,6 +23,7 @@
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
+#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -123,8 +124,11 @@ void Group::Impl::give_up(const char* function, const Error& why) noexcept {
 
 std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
                                    const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
+  os::log_about().rank = control->rank();
+  Origin numbered = origin;
+  numbered.number = os::log_about().group;
   if (survival == nullptr) survival = make_survival(options, origin.threads, std::make_unique<bootstrap::JoinPlace>());
-  auto impl = std::make_unique<Impl>(std::move(control), options, origin, std::move(survival), Arenas(), nullptr);
+  auto impl = std::make_unique<Impl>(std::move(control), options, numbered, std::move(survival), Arenas(), nullptr);
   on_error([&] { impl->connect(function); },
            [&](const Error& error) {
              if (error.is_agreed()) return;
@@ -149,7 +153,8 @@ bootstrap::CallState& Group::calls() noexcept { return impl_->control->calls(); 
 const ddp_group_options& Group::options() const noexcept { return impl_->options; }
 const Group::Origin& Group::origin() const noexcept { return impl_->origin; }
 
-// The end of a pass may compare replicas, whatever other pass is open (ddp_model_check itself has come through here before).
+// The end of a pass may compare replicas, whatever other pass is open (ddp_model_check_replicas itself has come through here
+// before).
 void Group::check_idle(const char* function) const {
   impl_->health.check_usable();
   const bootstrap::CallState& calls = impl_->control->calls();

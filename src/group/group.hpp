@@ -38,6 +38,7 @@ class Group {
   struct Origin {
     bool threads = false;  // ranks are threads of one process
     int32_t local_rank = 0;
+    int64_t number = 0;  // of the group in this process, for the log; form() takes that of the log's scope
   };
   /// Over a control plane that has all ranks. `function` is the public call, for error texts. Collective.
   [[nodiscard]] static std::shared_ptr<Group> form(std::unique_ptr<bootstrap::Control> control,

@@ -292,7 +292,8 @@ void Keeper::go_back(Group& group, const Followers& all, const Found& found, con
     });
   });
   if (differs && !differs->is_agreed()) throw Error(*differs);
-  if (differs) return os::log(DDP_LOG_WARNING, "what was kept does not fit the models of now: %s", differs->what());
+  if (differs)
+    return os::log_of(*differs, DDP_LOG_WARNING, "what was kept does not fit the models of now: %s", differs->what());
   for (const auto& follower : kept) follower->begin_back();
   const uint64_t hash = load_tensors(group, table, found, state.tensors);
   all_or_none(group, "kept fields", [&] {

@@ -105,7 +105,7 @@ void log_membership(const bootstrap::Control& control, const ddp_group_options& 
   if (control.rank() != 0 || path == nullptr || *path == '\0') return;
   if (control.member(0).world_rank >= 0) return;  // a sub-group
   const std::optional<Error> problem = try_to([&] { append(path, control, options, formation); });
-  if (problem) os::log(DDP_LOG_WARNING, "the membership of the group is not logged: %s", problem->what());
+  if (problem) os::log_of(*problem, DDP_LOG_WARNING, "the membership of the group is not logged: %s", problem->what());
 }
 
 }  // namespace ddp::group

@@ -155,6 +155,13 @@ std::vector<Tensor> parts_of(const Tensor& tensor, const std::vector<int64_t>& c
   return parts;
 }
 
+/// `sent` and `expected` in elements.
+ErrorDetails of_sizes(size_t from, size_t to, int64_t element, int64_t expected, int64_t sent) {
+  std::vector<int32_t> ranks{static_cast<int32_t>(std::min(from, to))};
+  if (from != to) ranks.push_back(static_cast<int32_t>(std::max(from, to)));
+  return {.ranks = std::move(ranks), .bytes_expected = expected * element, .bytes_got = sent * element};
+}
+
 /// `all`: by rank a dtype, what it sends to each, and what it expects of each.
 void check_exchange(const Group& group, const char* name, const std::vector<int64_t>& all) {
   const auto ranks = static_cast<size_t>(group.size());
@@ -163,13 +170,15 @@ void check_exchange(const Group& group, const char* name, const std::vector<int6
     if (row(rank)[0] != row(0)[0])
       refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s gives %s, but %s gives %s", name, group.name_of(0).c_str(),
                         dtype_name(static_cast<ddp_dtype>(row(0)[0])), group.name_of(static_cast<int32_t>(rank)).c_str(),
-                        dtype_name(static_cast<ddp_dtype>(row(rank)[0]))));
+                        dtype_name(static_cast<ddp_dtype>(row(rank)[0])))
+                 .with({.ranks = {static_cast<int32_t>(rank)}}));
   for (size_t from = 0; from < ranks; ++from)
     for (size_t to = 0; to < ranks; ++to)
       if (const int64_t sent = row(from)[1 + to], expected = row(to)[1 + ranks + from]; sent != expected)
         refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s sends %s %lld elements, which expects %lld of it", name,
                           group.name_of(static_cast<int32_t>(from)).c_str(), group.name_of(static_cast<int32_t>(to)).c_str(),
-                          static_cast<long long>(sent), static_cast<long long>(expected)));
+                          static_cast<long long>(sent), static_cast<long long>(expected))
+                   .with(of_sizes(from, to, dtype_size(static_cast<ddp_dtype>(row(from)[0])), expected, sent)));
 }
 
 /// `all`: by rank as many numbers, which are to be the same.
@@ -178,7 +187,8 @@ void check_equal(const Group& group, const char* name, const std::vector<int64_t
     if (all[at] != all[at % numbers])
       refuse(make_error(DDP_ERROR_MISMATCH, "%s: counts or types differ: %s has %lld where %s has %lld", name,
                         group.name_of(0).c_str(), static_cast<long long>(all[at % numbers]),
-                        group.name_of(static_cast<int32_t>(at / numbers)).c_str(), static_cast<long long>(all[at])));
+                        group.name_of(static_cast<int32_t>(at / numbers)).c_str(), static_cast<long long>(all[at]))
+                 .with({.ranks = {static_cast<int32_t>(at / numbers)}}));
 }
 
 /// After the ranks have compared their counts.

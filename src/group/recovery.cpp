@@ -52,12 +52,6 @@ Recovery::Progress Recovery::progress(const Group& group, int32_t rank) {
   return {static_cast<double>(silent_ns) * 1e-9, where.pass, where.bucket, static_cast<int32_t>(where.call), where.in_call};
 }
 
-const char* Recovery::call_name(int32_t call) noexcept {
-  return call < 0 || call > static_cast<int32_t>(bootstrap::kLastUserCall)
-             ? ""
-             : bootstrap::name_of(static_cast<bootstrap::UserCall>(call));
-}
-
 Changes Recovery::changes(const Group& group) {
   const Survival* const survival = group.impl_->survival.get();
   return survival == nullptr ? Changes() : survival->changes();
@@ -135,7 +129,7 @@ int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::u
     const bool goes_on = survival.may_try_again(*next.control, *failed);
     next.give_up(kName, *failed);
     if (!goes_on) throw Error(*failed);
-    os::log(DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
+    os::log_of(*failed, DDP_LOG_WARNING, "the recovery begins again: %s", failed->what());
   }
 }
 

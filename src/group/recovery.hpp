@@ -37,8 +37,6 @@ struct Recovery {
     bool in_call = false;
   };
   [[nodiscard]] static Progress progress(const Group& group, int32_t rank);
-  /// "ddp_group_barrier"; "" for what is no call.
-  [[nodiscard]] static const char* call_name(int32_t call) noexcept;
 
   /// The ranks have met, and channels stand. This rank's models (`mine`) are built again, as far as all have them, and the
   /// group is confirmed; a rank that joins has models to commit before. Gives as Outcome::source. Collective.

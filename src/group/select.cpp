@@ -57,7 +57,7 @@ bool share_memory(const char* who, const std::vector<int32_t>& newcomers, Body&&
   if (breaks_group(error->status()) || !error->is_agreed() ||
       std::find(newcomers.begin(), newcomers.end(), error->culprit()) != newcomers.end())
     throw Error(*error);
-  os::log(DDP_LOG_WARNING, "%s cannot share memory, so they use Gloo, which is slower: %s", who, error->what());
+  os::log_of(*error, DDP_LOG_WARNING, "%s cannot share memory, so they use Gloo, which is slower: %s", who, error->what());
   return false;
 }
 

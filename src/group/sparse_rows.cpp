@@ -41,8 +41,8 @@ int64_t check_heads(const Group& group, const std::vector<Head>& heads) {
     const Head& head = heads[rank];
     if (head.dtype != heads[0].dtype || head.op != heads[0].op || head.width != heads[0].width)
       throw make_error(DDP_ERROR_MISMATCH, "ddp_group_all_reduce_rows: rank 0 gives %s, but %s gives %s",
-                       describe(heads[0]).c_str(), group.name_of(static_cast<int32_t>(rank)).c_str(),
-                       describe(head).c_str());
+                       describe(heads[0]).c_str(), group.name_of(static_cast<int32_t>(rank)).c_str(), describe(head).c_str())
+          .with({.ranks = {static_cast<int32_t>(rank)}});
     most = std::max(most, head.count);
   }
   return most;

@@ -144,7 +144,7 @@ void Survival::open_lobby(const bootstrap::Control& control, const ddp_group_opt
             each.host.c_str(), static_cast<double>(each.until_ns - os::now_ns()) * 1e-9);
   const auto open = [&] { lobby_ = bootstrap::open_lobby(*listener_, standing, options); };
   if (const std::optional<Error> problem = try_to(open))  // the group is formed
-    os::log(DDP_LOG_WARNING, "no new ranks are taken in before the next recovery: %s", problem->what());
+    os::log_of(*problem, DDP_LOG_WARNING, "no new ranks are taken in before the next recovery: %s", problem->what());
 }
 
 /// In the membership that was the last to be confirmed, and not in the one of now.

@@ -197,7 +197,7 @@ void start_for_launcher(Group& group, const std::string& path, const char* watch
     record(group, watched != nullptr ? watched : session.folder, number, trace::kDefaultEvents);
     group.calls().watch()->sessions().set_launchers(session);
   });
-  if (failed) os::log(DDP_LOG_WARNING, "this rank is not traced (DDP_TRACE): %s", failed->what());
+  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "this rank is not traced (DDP_TRACE): %s", failed->what());
 }
 
 }  // namespace
@@ -315,7 +315,7 @@ void end_trace(Group& group) noexcept {
   recorder->end();
   if (session->folder.empty()) return;
   const std::optional<Error> failed = try_to([&] { write_rest(*session, self, recorder->rank()); });
-  if (failed) os::log(DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
+  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
 }
 
 }  // namespace ddp::group

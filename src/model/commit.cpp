@@ -50,6 +50,7 @@ uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_
   const auto other = std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& each) { return each != by_rank[0]; });
   throw Error(DDP_ERROR_MISMATCH, "ddp_model_commit: the ranks registered different models: " +
                                       first_difference(by_rank).value_or("their hashes differ but not their descriptions"))
+      .with(details_of_difference(by_rank))
       .about(static_cast<int32_t>(other == by_rank.end() ? -1 : other - by_rank.begin()));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "core/bytes.hpp"
 #include "core/description.hpp"
@@ -99,13 +100,20 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
   const size_t size = by_rank.size();
   std::optional<Drift> drift;
   bool tie = false;
+  std::set<int32_t> named;
   std::vector<int32_t> right(size);  // the ranks that were with the most so far
   std::iota(right.begin(), right.end(), 0);
   for (size_t tensor = 0; tensor < names.size(); ++tensor) {
     const std::vector<std::vector<int32_t>> camps = camps_of(by_rank, tensor);
     if (camps.size() == 1) continue;
-    if (!drift) drift = Drift{describe_camps(names[tensor], camps, size), -1, {}, tensor, false};
     const std::vector<int32_t>* most = largest(camps);
+    if (!drift) {
+      drift.emplace();
+      drift->text = describe_camps(names[tensor], camps, size);
+      drift->first = tensor;
+    }
+    drift->differing.push_back(static_cast<int32_t>(tensor));
+    for (const int32_t rank : others(size, most != nullptr && size > 2 ? *most : std::vector<int32_t>())) named.insert(rank);
     tie = tie || most == nullptr;
     if (tie) continue;
     std::vector<int32_t> both;
@@ -116,6 +124,7 @@ std::optional<Drift> judge(const std::vector<std::string>& names, const std::vec
     drift->source = right.front();
     drift->odd = others(size, right);
   }
+  if (drift) drift->ranks.assign(named.begin(), named.end());
   return drift;
 }
 
@@ -147,7 +156,9 @@ std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Co
   compared.add_values(table);
   if (compare == Compare::kAll) compared.add_buffers(table);
   std::optional<Drift> drift = find_drift(group, compared, stream);
-  if (drift) drift->only_buffers = drift->first >= table.parameters().size();
+  if (!drift) return drift;
+  drift->only_buffers = drift->first >= table.parameters().size();
+  std::erase_if(drift->differing, [&](int32_t tensor) { return tensor >= table.parameter_count(); });
   return drift;
 }
 
@@ -170,7 +181,8 @@ std::optional<Drift> find_drift(group::Group& group, const NamedTensors& compare
 void throw_drift(const char* function, const Drift& drift) {
   const char* advice = drift.only_buffers ? "only buffers differ; ddp_model_sync_buffers on every rank makes them equal"
                                           : "load a checkpoint on every rank to make them equal";
-  throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": the replicas differ: " + drift.text + "; " + advice);
+  throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": the replicas differ: " + drift.text + "; " + advice)
+      .with({.ranks = drift.ranks, .parameters = drift.differing});
 }
 
 }  // namespace ddp::model

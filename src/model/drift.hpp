@@ -20,11 +20,13 @@ enum class Compare { kParameters, kAll };
 
 /// How ranks differ: the first tensor, and the contents of each rank.
 struct Drift {
-  std::string text;           // `parameter "w" is different on rank 2 from what most ranks hold`
-  int32_t source = -1;        // the lowest rank that holds of every tensor what most ranks hold; -1: a tie
-  std::vector<int32_t> odd;   // ranks that differ from the source; empty on a tie
-  size_t first = 0;           // the tensor that the text names
-  bool only_buffers = false;  // all parameters are equal
+  std::string text;                // `parameter "w" is different on rank 2 from what most ranks hold`
+  int32_t source = -1;             // the lowest rank that holds of every tensor what most ranks hold; -1: a tie
+  std::vector<int32_t> odd;        // ranks that differ from the source; empty on a tie
+  std::vector<int32_t> ranks;      // that the text names
+  std::vector<int32_t> differing;  // tensors that are not equal on all ranks
+  size_t first = 0;                // the tensor that the text names
+  bool only_buffers = false;       // all parameters are equal
 };
 
 /// Empty if all are equal. Collective; the same on every rank. Waits for the stream if there are tensors on a GPU.

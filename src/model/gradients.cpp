@@ -35,13 +35,15 @@ void Gradients::zero(void* stream) {
   model_.pass().changed(pass::Change::kGradientsZeroed);
   spans_.clear();
   for (const Parameter& parameter : table_.parameters())
-    spans_.add(device::of(parameter.grad), parameter.grad.dtype, parameter.grad.dtype, nullptr, parameter.grad.data,
-               parameter.grad.count);
+    if (!parameter.awaits_grad())
+      spans_.add(device::of(parameter.grad), parameter.grad.dtype, parameter.grad.dtype, nullptr, parameter.grad.data,
+                 parameter.grad.count);
   spans_.apply({device::Operation::Kind::kCopy, 1, "setting gradients to zero"}, {stream});
 }
 
 double Gradients::norm(double p, void* stream) {
   model_.require_ready("ddp_model_get_grad_norm");
+  require_given("ddp_model_get_grad_norm");
   require_means("ddp_model_get_grad_norm");
   if (p != 1.0 && p != 2.0 && !(std::isinf(p) && p > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_get_grad_norm: p is %g; it is 1, 2 or INFINITY", p);
@@ -116,6 +118,7 @@ void join_sums(group::Group& group, ExactSum& sum) {
 void Gradients::scale(double factor, void* stream) {
   model_.require_ready("ddp_model_scale_grad");
   require_no_made_step("ddp_model_scale_grad", kTooLate);
+  require_given("ddp_model_scale_grad");
   require_means("ddp_model_scale_grad");
   change({device::Operation::Kind::kScale, factor, "changing gradients"}, stream);
 }
@@ -138,6 +141,7 @@ double Gradients::clip_norm(double max_norm, double p, void* stream) {
 void Gradients::clip_value(double limit, void* stream) {
   model_.require_ready("ddp_model_clip_grad_value");
   require_no_made_step("ddp_model_clip_grad_value", kTooLate);
+  require_given("ddp_model_clip_grad_value");
   require_means("ddp_model_clip_grad_value");
   if (!(limit > 0))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_clip_grad_value: limit is %g; it must be above 0", limit);
@@ -155,6 +159,7 @@ void Gradients::take_reduced() {
   constexpr const char* kFunction = "ddp_model_mark_reduced";
   model_.require_ready(kFunction);
   require_no_made_step(kFunction, "with the gradients of that pass; call ddp_optimizer_step first");
+  require_given(kFunction);
   require_means(kFunction);
   parts::ModelPass& pass = model_.pass();
   if (!pass.parts().is_first())
@@ -166,6 +171,7 @@ void Gradients::take_reduced() {
 }
 
 void Gradients::require_final(const char* function, int64_t used_in) const {
+  require_given(function);
   using pass::Results;
   const Results& results = model_.pass().results();
   if (results.was_captured()) return;
@@ -194,6 +200,15 @@ void Gradients::require_final(const char* function, int64_t used_in) const {
         "%s: the last step has used these gradients already; make a pass first (or ddp_model_mark_reduced, if the "
         "program has reduced new ones itself)",
         function);
+}
+
+void Gradients::require_given(const char* function) const {
+  const int32_t index = table_.first_awaited();
+  if (index >= 0)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: parameter \"%s\" was added without a gradient and has none now; call ddp_model_set_grad first",
+                     function, table_.parameter(index).name.c_str())
+        .with({.parameters = {index}});
 }
 
 void Gradients::require_means(const char* function) const {

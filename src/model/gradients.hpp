@@ -47,6 +47,8 @@ class Gradients {
   /// refused once a pass was captured into a graph, which makes gradients at any time. `function` names the caller in the
   /// text.
   void require_final(const char* function, int64_t used_in) const;
+  /// Throws INVALID_STATE if a parameter was added without a gradient and has none now.
+  void require_given(const char* function) const;
   /// Throws INVALID_STATE while gradients are sums, which the step divides.
   void require_means(const char* function) const;
   /// Are those used gradients finite, of the parameters that an optimizer has and that are not in `own`? Collective if one

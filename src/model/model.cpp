@@ -73,6 +73,13 @@ void say_plan(const Parameters& table, const Plan& plan) {
             name(plan[bucket].pieces.back()));
 }
 
+[[noreturn]] void refuse_to_move(const Parameter& parameter) {
+  throw make_error(DDP_ERROR_INVALID_STATE,
+                   "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
+                   "reach it; it cannot move",
+                   parameter.name.c_str());
+}
+
 }  // namespace
 
 Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& options)
@@ -113,13 +120,32 @@ void Model::require_no_pass(const char* function) const {
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: a backward pass is open; call ddp_model_end_backward first", function);
 }
 
-int32_t Model::add_parameter(std::string name, const Tensor& value, const Tensor* grad) {
+int32_t Model::add_parameter(std::string name, const Tensor& value, const Tensor* grad, Gradient comes) {
+  if (comes == Gradient::kLater) return add_without_grad(std::move(name), value);
   require_building("ddp_model_add_parameter");
   if (!gradients_.buckets().empty())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_add_parameter: \"%s\" comes after ddp_model_set_buckets, which names all parameters",
                      name.c_str());
   return table_.add_parameter(std::move(name), value, grad);
+}
+
+/// The gradient has memory of its own meanwhile, to which nothing is written in passes that end well: it costs addresses,
+/// and no path of a pass has to know of it.
+int32_t Model::add_without_grad(std::string name, const Tensor& value) {
+  if (value.is_on_gpu())
+    throw make_error(DDP_ERROR_NOT_SUPPORTED,
+                     "ddp_model_add_parameter_without_grad: parameter \"%s\" is on a GPU; give it a gradient, which "
+                     "ddp_model_set_grad may replace",
+                     name.c_str());
+  os::LargeArray stand_in(static_cast<size_t>(std::max<int64_t>(value.bytes(), 1)), "a gradient that comes later");
+  Tensor grad = value;
+  grad.data = stand_in.data();
+  memory_.stand_ins.push_back(std::move(stand_in));
+  const int32_t index = on_error([&] { return add_parameter(std::move(name), value, &grad); },
+                                 [this](const Error&) { memory_.stand_ins.pop_back(); });
+  if (value.count > 0) table_.await_grad(index);
+  return index;
 }
 
 int32_t Model::add_buffer(std::string name, const Tensor& value) {
@@ -246,7 +272,15 @@ void Model::require_host_parameters() const {
                        parameter.name.c_str(), hook_.name.c_str());
 }
 
-void Model::set_grad(int32_t index, const Tensor& grad) {
+void Model::take_grad_back(int32_t index) {
+  const Parameter& parameter = table_.parameter(index);
+  if (parameter.awaits_grad() || parameter.grad.count == 0) return;
+  if (pass_ != nullptr && !pass_->set_address(index, parameter.stand_in)) refuse_to_move(parameter);
+  table_.move_grad(index, parameter.stand_in, [](int32_t) { return false; });
+  table_.await_grad(index);
+}
+
+void Model::set_grad(int32_t index, const Tensor* grad) {
   require_live("ddp_model_set_grad");
   Parameter& parameter = table_.parameter(index);
   const char* name = parameter.name.c_str();
@@ -256,20 +290,17 @@ void Model::set_grad(int32_t index, const Tensor& grad) {
                      name);
   if (pass_ != nullptr && pass_->is_open() && pass_->is_marked(index))
     throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: \"%s\" is marked already in this pass", name);
-  table_.require_like_grad(index, grad);
+  if (grad == nullptr) return take_grad_back(index);
+  table_.require_like_grad(index, *grad);
   const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
   Tensor moved = parameter.grad;
-  moved.data = grad.data;
+  moved.data = grad->data;
   if (moved.is_on_gpu())
     group_->gpu().bind(moved, what.c_str());
   else
     group_->gpu().require_host(moved, what.c_str(), "its parameter lies in host memory, so the gradient does too");
   table_.require_free(index, moved);
-  if (pass_ != nullptr && !pass_->set_address(index, moved.data))
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
-                     "reach it; it cannot move",
-                     name);
+  if (pass_ != nullptr && !pass_->set_address(index, moved.data)) refuse_to_move(parameter);
   table_.move_grad(index, moved.data,
                    [this](int32_t other) { return pass_ != nullptr && pass_->is_open() && pass_->is_marked(other); });
 }

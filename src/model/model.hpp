@@ -22,6 +22,7 @@
 #include "model/rejoin.hpp"
 #include "model/replicas.hpp"
 #include "model/values.hpp"
+#include "os/memory.hpp"
 #include "parts/hooks/hook.hpp"
 #include "parts/model_pass.hpp"
 
@@ -68,11 +69,14 @@ class Model {
   [[nodiscard]] uint64_t number() const noexcept { return number_; }
   [[nodiscard]] bool is_committed() const noexcept { return pass_ != nullptr; }
 
-  int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
+  /// kLater: its gradient is given by set_grad().
+  enum class Gradient { kNow, kLater };
+  int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad, Gradient comes = Gradient::kNow);
   int32_t add_buffer(std::string name, const Tensor& value);
   void set_hook(parts::Hook hook);
   void commit(void* stream = nullptr);
-  void set_grad(int32_t index, const Tensor& grad);
+  /// NULL: the gradient of a parameter that was added without one has no memory any more.
+  void set_grad(int32_t index, const Tensor* grad);
   /// The model's handle was destroyed: lent memory is not used any more.
   void close() noexcept;
 
@@ -102,6 +106,8 @@ class Model {
   friend class Gradients;
   friend class Rejoin;
   void require_live(const char* function) const;
+  int32_t add_without_grad(std::string name, const Tensor& value);
+  void take_grad_back(int32_t index);
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
@@ -121,6 +127,7 @@ class Model {
   uint64_t number_ = 0;
   struct Memory {
     FlatMemory gradients, values;
+    std::vector<os::LargeArray> stand_ins{};  // for gradients that come later
     bool is_allocated = false;
     uint64_t layout = 0;  // hash of the plan by which it is laid out
   } memory_{FlatMemory(*group_), FlatMemory(*group_)};

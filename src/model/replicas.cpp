@@ -63,13 +63,13 @@ std::vector<std::shared_ptr<ReplicaState>> Replicas::kept_equal() {
 }
 
 void Replicas::check(void* stream) {
-  model_.require_ready("ddp_model_check");
-  model_.group().check_idle("ddp_model_check");
-  refuse_capture(model_, "ddp_model_check", stream);
+  model_.require_ready("ddp_model_check_replicas");
+  model_.group().check_idle("ddp_model_check_replicas");
+  refuse_capture(model_, "ddp_model_check_replicas", stream);
   const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCheck, model_.number());
-  require_everybody(model_, "ddp_model_check");
+  require_everybody(model_, "ddp_model_check_replicas");
   if (const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kAll, stream))
-    throw_drift("ddp_model_check", *drift);
+    throw_drift("ddp_model_check_replicas", *drift);
 }
 
 /// A rank that only answers passes makes no checks, and the others none while there is one.

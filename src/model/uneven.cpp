@@ -40,6 +40,7 @@ void skip_backward(Model& model, void* stream) {
         DDP_ERROR_NOT_SUPPORTED,
         "%s: this model's buckets are pulled; open a pass with the weight 0, mark everything and pull its buckets",
         kFunction);
+  model.gradients().require_given(kFunction);  // the result goes there
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kSkipBackward);
   const bool is_last = model.pass().parts().is_last();
   model.pass().begin(is_last ? DDP_PASS_REDUCE : DDP_PASS_PART, pass::Role::kSkipping);
@@ -56,12 +57,12 @@ void abandon_backward(Model& model, std::string reason, void* stream) {
               "abandon before the last mark");
 }
 
-void fill_report(const Model& model, ddp_pass_report& report) {
-  model.require_committed("ddp_model_get_pass_report");
+const parts::Attendance& last_attendance(const Model& model, const char* function) {
+  model.require_committed(function);
   parts::ModelPass& pass = model.pass();
   if (pass.attendance().rounds() - (pass.is_open() ? 1 : 0) <= 0)
-    throw Error(DDP_ERROR_INVALID_STATE, "ddp_model_get_pass_report: no pass with DDP_PASS_REDUCE has ended yet");
-  model.pass().attendance().fill_report(report);
+    throw make_error(DDP_ERROR_INVALID_STATE, "%s: no pass with DDP_PASS_REDUCE has ended yet", function);
+  return pass.attendance();
 }
 
 }  // namespace ddp::model

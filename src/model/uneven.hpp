@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ddp/uneven.h"
+#include "parts/batch/attendance.hpp"
 
 namespace ddp::model {
 
@@ -18,7 +19,7 @@ void set_last_pass(Model& model);
 void skip_backward(Model& model, void* stream = nullptr);
 /// End the open pass without its remaining gradients; it is void on all ranks. Collective.
 void abandon_backward(Model& model, std::string reason, void* stream = nullptr);
-/// Of the last pass that reduced.
-void fill_report(const Model& model, ddp_pass_report& report);
+/// Of the last pass that reduced. Throws INVALID_STATE if none has ended.
+[[nodiscard]] const parts::Attendance& last_attendance(const Model& model, const char* function);
 
 }  // namespace ddp::model

@@ -65,7 +65,7 @@ UserData::~UserData() {
   if (release_ == nullptr) return;
   const NoCancellation whole;
   const auto release = [this] { call_program("the function that releases user_data", [this] { release_(data_); }); };
-  if (const std::optional<Error> error = try_to(release)) os::log(DDP_LOG_WARNING, "%s", error->what());
+  if (const std::optional<Error> error = try_to(release)) os::log_of(*error, DDP_LOG_WARNING, "%s", error->what());
 }
 
 ddp_custom_options default_custom_options() noexcept {

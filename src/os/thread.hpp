@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Start a thread of the library: it blocks every signal, so that the program's handlers never run on it and its own SIGPIPE,
-// SIGALRM or Ctrl-C do not disturb it.
+// SIGALRM or Ctrl-C do not disturb it. What it logs is about the same group as what the calling thread logs.
 // Tested by process/control_test.cpp.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "os/log.hpp"
 #include "os/signals.hpp"
 
 namespace ddp::os {
@@ -22,8 +23,9 @@ inline bool& is_library_thread() noexcept {
 template <class Body>
 [[nodiscard]] std::thread start_thread(const char* name, Body&& body) {
   const BlockSignals blocked;  // the new thread inherits it
-  std::thread thread([run = std::forward<Body>(body)]() mutable {
+  std::thread thread([run = std::forward<Body>(body), about = log_about()]() mutable {
     is_library_thread() = true;
+    log_about() = about;
     run();
   });
   pthread_setname_np(thread.native_handle(), name);  // at most 15 characters

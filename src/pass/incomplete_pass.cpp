@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pass/incomplete_pass.hpp"
 
+#include <set>
+
 #include "core/bytes.hpp"
-#include "core/error.hpp"
 
 namespace ddp::pass {
 namespace {
@@ -13,6 +14,7 @@ MissingGradients unpack(std::string_view bytes) {
   theirs.missing = reader.number<int32_t>();
   theirs.reason = reader.text();
   theirs.virtual_rank = reader.number<int32_t>();
+  theirs.indices = read_list(reader);
   while (!reader.at_end()) theirs.names.emplace_back(reader.text());
   return theirs;
 }
@@ -20,6 +22,7 @@ MissingGradients unpack(std::string_view bytes) {
 std::string pack(const MissingGradients& mine) {
   ByteWriter writer;
   writer.number(mine.missing).text(mine.reason).number(mine.virtual_rank);
+  write_list(writer, mine.indices);
   for (const std::string& name : mine.names) writer.text(name);
   return std::move(writer).bytes();
 }
@@ -33,12 +36,18 @@ std::string names_of(const MissingGradients& theirs) {
   return unnamed > 0 ? text + " and " + std::to_string(unnamed) + " more" : text;
 }
 
+ErrorDetails details_of(const MissingGradients& mine, int32_t rank) { return {.ranks = {rank}, .parameters = mine.indices}; }
+
 void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mine) {
   std::string text;
   bool marks = false;
+  ErrorDetails details;
+  std::set<int32_t> unmarked;
   const std::vector<std::string> all = ranks.gather("missing gradients", pack(mine));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const MissingGradients theirs = unpack(all[rank]);
+    unmarked.insert(theirs.indices.begin(), theirs.indices.end());
+    if (theirs.missing > 0 || !theirs.reason.empty()) details.ranks.push_back(static_cast<int32_t>(rank));
     const char* const separator = text.empty() ? "" : "; ";
     const std::string part = theirs.virtual_rank < 0 ? "" : " (virtual rank " + std::to_string(theirs.virtual_rank) + ")";
     if (!theirs.reason.empty()) {
@@ -48,10 +57,12 @@ void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mi
       marks = true;
     }
   }
+  details.parameters.assign(unmarked.begin(), unmarked.end());
   throw Error(DDP_ERROR_INVALID_STATE,
               "ddp_model_end_backward: " + text +
                   (marks ? "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW"
-                         : "; the gradients of this pass are undefined, and the group goes on"));
+                         : "; the gradients of this pass are undefined, and the group goes on"))
+      .with(std::move(details));
 }
 
 }  // namespace ddp::pass

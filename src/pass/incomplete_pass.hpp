@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error_bytes.hpp"
 #include "exchange/ranks.hpp"
 
 namespace ddp::pass {
@@ -15,11 +16,14 @@ namespace ddp::pass {
 struct MissingGradients {
   int32_t missing = 0;             // gradients that it did not mark
   std::vector<std::string> names;  // of the first few
+  std::vector<int32_t> indices;    // of the first kListed
   std::string reason;              // why it abandoned the pass; empty: it did not
   int32_t virtual_rank = -1;       // in whose part; -1: the rank has one
 };
 inline constexpr size_t kNamedGradients = 5;
 
+/// What an error of this rank alone is about.
+[[nodiscard]] ErrorDetails details_of(const MissingGradients& mine, int32_t rank);
 /// "\"w1\", \"w2\" and 3 more"
 [[nodiscard]] std::string names_of(const MissingGradients& theirs);
 

@@ -11,15 +11,23 @@ void Marks::refuse_second(int32_t index) const {
   throw make_error(DDP_ERROR_INVALID_STATE,
                    "parameter %d (\"%s\") is marked twice in one pass; a parameter that is used several times is marked "
                    "on its last use",
-                   index, table_.parameter(index).name.c_str());
+                   index, table_.parameter(index).name.c_str())
+      .with({.parameters = {index}});
 }
 
 void Marks::refuse_overlap(int32_t index, int32_t other) const {
+  if (other == MemoryRanges::kAwaited)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "parameter %d (\"%s\") was added without a gradient and has none yet; call ddp_model_set_grad before "
+                     "it is marked",
+                     index, table_.parameter(index).name.c_str())
+        .with({.parameters = {index}});
   throw make_error(
       DDP_ERROR_INVALID_ARGUMENT,
       "the gradients of the parameters \"%s\" and \"%s\" overlap in memory: ddp_model_set_grad gave both some of "
       "the same bytes; give each gradient of a pass memory of its own",
-      table_.parameter(index).name.c_str(), table_.parameter(other).name.c_str());
+      table_.parameter(index).name.c_str(), table_.parameter(other).name.c_str())
+      .with({.parameters = {std::min(index, other), std::max(index, other)}});
 }
 
 void Marks::check_range(int32_t index, int64_t first, int64_t count) const {
@@ -29,7 +37,8 @@ void Marks::check_range(int32_t index, int64_t first, int64_t count) const {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_model_mark_range_ready: first is %lld and count %lld, but parameter \"%s\" has %lld elements",
                      static_cast<long long>(first), static_cast<long long>(count), parameter.name.c_str(),
-                     static_cast<long long>(elements));
+                     static_cast<long long>(elements))
+        .with({.parameters = {index}});
   require_own_memory(index);
 }
 
@@ -44,15 +53,16 @@ const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count
         DDP_ERROR_INVALID_STATE,
         "ddp_model_mark_range_ready: parameter %d (\"%s\") is marked as a whole already in this pass, or all of "
         "its ranges are",
-        index, parameter.name.c_str());
+        index, parameter.name.c_str())
+        .with({.parameters = {index}});
   MarkedRanges& ranges = ranges_[at];
   if (is_first) ranges.clear();
   if (!ranges.add(first * unit, count * unit))
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_mark_range_ready: some of the elements %lld to %lld of parameter %d (\"%s\") are marked "
                      "already in this pass",
-                     static_cast<long long>(first), static_cast<long long>(first + count - 1), index,
-                     parameter.name.c_str());
+                     static_cast<long long>(first), static_cast<long long>(first + count - 1), index, parameter.name.c_str())
+        .with({.parameters = {index}});
   if (is_first) contributes_[at] |= kNow;  // later a bucket that is under way may read it
   if (ranges.marked() == parameter.grad.count) marks_[at].store(value_of(Mark::kReady), std::memory_order_release);
   return ranges;
@@ -61,14 +71,18 @@ const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count
 MissingGradients Marks::missing(bool partial_allowed) const {
   MissingGradients mine;
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (is_needed(index) || (!is_marked(index) && !partial_allowed))
+    if (is_needed(index) || (!is_marked(index) && !partial_allowed)) {
       if (static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(name_of_missing(index));
+      if (mine.indices.size() < kListed) mine.indices.push_back(index);
+    }
   return mine;
 }
 
 /// The parameter's name and, if it is marked in part, what is missing.
 std::string Marks::name_of_missing(int32_t index) const {
   const Parameter& parameter = table_.parameter(index);
+  if (table_.contested_by(index) == MemoryRanges::kAwaited)
+    return parameter.name + " (which has no gradient yet: ddp_model_set_grad)";
   if (const int32_t other = table_.contested_by(index); other != MemoryRanges::kNobody)
     return parameter.name + " (whose gradient overlaps that of " + table_.parameter(other).name + ")";
   if (!is_partly_marked(index)) return parameter.name;

@@ -26,7 +26,8 @@ class Marks {
       : table_(table), marks_(table.parameters().size()), ranges_(marks_.size()), contributes_(marks_.size(), 0) {}
 
   void begin_pass() noexcept { epoch_ = (epoch_ + 1) & 0x3fffffff; }
-  /// Throws INVALID_STATE if it is marked already, INVALID_ARGUMENT if another gradient has its memory.
+  /// Throws INVALID_STATE if it is marked already or has no gradient yet, INVALID_ARGUMENT if another gradient has its
+  /// memory.
   void mark(int32_t index, Mark what) {
     const auto at = static_cast<size_t>(index);
     uint32_t before = marks_[at].load(std::memory_order_relaxed);
@@ -51,7 +52,7 @@ class Marks {
   [[nodiscard]] bool is_partly_marked(int32_t index) const noexcept {
     return marks_[static_cast<size_t>(index)].load(std::memory_order_acquire) == value_of(Mark::kPartly);
   }
-  /// It must not be left out, even if others may be: some of its ranges are marked, or another gradient has its memory.
+  /// It must not be left out, even if others may be: some of its ranges are marked, or it has no memory of its own.
   [[nodiscard]] bool is_needed(int32_t index) const noexcept {
     return is_partly_marked(index) || (!is_marked(index) && table_.contested_by(index) != MemoryRanges::kNobody);
   }
@@ -72,7 +73,7 @@ class Marks {
 
   [[nodiscard]] uint32_t value_of(Mark what) const noexcept { return epoch_ << 2 | static_cast<uint32_t>(what); }
   [[noreturn]] void refuse_second(int32_t index) const;
-  /// Throws INVALID_ARGUMENT if another gradient has its memory.
+  /// Throws unless it has memory of its own.
   void require_own_memory(int32_t index) const {
     if (const int32_t other = table_.contested_by(index); other != MemoryRanges::kNobody) refuse_overlap(index, other);
   }

@@ -235,7 +235,8 @@ void Pass::end_local(Outcome& outcome) {
     results_.set(Results::Gradients::kVoid);
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_model_end_backward: this rank did not mark " + names_of(missing) +
-                    "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW");
+                    "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW")
+        .with(details_of(missing, of_.ranks.rank()));
   }
   for (int32_t index = 0; index < of_.table.parameter_count(); ++index) results_.use(index, marks_.contributes(index));
   marks_.forget();

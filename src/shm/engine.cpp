@@ -90,7 +90,7 @@ void Engine::check_in_reach() const {
   }
 }
 
-std::string Engine::describe_missing(uint64_t sequence) const {
+Error Engine::timed_out(uint64_t sequence) const {
   // The ranks that are furthest behind are the ones that all others wait for.
   uint64_t least = UINT64_MAX;
   const auto progress = [&](int32_t rank) {
@@ -101,14 +101,16 @@ std::string Engine::describe_missing(uint64_t sequence) const {
     if (peer != mesh_.rank) least = std::min(least, progress(peer));
   const collective::Stamp& stamp = mesh_.own_page().slot(sequence).stamp;
   std::string text;
+  ErrorDetails details;
   for (int32_t peer = 0; peer < mesh_.size; ++peer) {
     if (peer == mesh_.rank || progress(peer) != least) continue;
+    details.ranks.push_back(context_.control->member(peer).rank);
     text += (text.empty() ? "" : "; ") + context_.control->member(peer).name() +
             (mesh_.page(peer).announced.load() < sequence ? " did not join " : " joined but did not finish ") +
             stamp.describe() + " within " + std::to_string(context_.options.timeout_ms) + " ms (" +
             context_.control->describe_progress(peer) + ")";
   }
-  return text;
+  return Error(DDP_ERROR_TIMED_OUT, text).with(std::move(details));
 }
 
 }  // namespace ddp::shm

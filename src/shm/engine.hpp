@@ -102,7 +102,7 @@ class Engine {
     };
     waits_.late.store(-1, std::memory_order_relaxed);
     const int64_t begin = waiter_.wait(
-        ready_or_help, [&] { return describe_missing(sequence); }, behind, sequence);
+        ready_or_help, [&] { return timed_out(sequence); }, behind, sequence);
     waits_.last = begin == 0 ? collective::Late{} : note_wait(begin, behind);
   }
   /// The rank of the group for which the last wait was, and how long.
@@ -123,7 +123,7 @@ class Engine {
   [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
 
   void wake() const noexcept { waiter_.wake(); }
-  [[nodiscard]] std::string describe_missing(uint64_t sequence) const;
+  [[nodiscard]] Error timed_out(uint64_t sequence) const;
 
  private:
   [[nodiscard]] static std::atomic<uint64_t>& counter_of(Page& page, Counter counter) noexcept;

@@ -192,7 +192,7 @@ void Region::renew() {
     const auto here = entry++;
     const std::optional<Error> failed = try_to([&] { lend(here->second); });
     if (!failed) continue;
-    os::log(DDP_LOG_WARNING, "memory of ddp_group_share stays private after the recovery: %s", failed->what());
+    os::log_of(*failed, DDP_LOG_WARNING, "memory of ddp_group_share stays private after the recovery: %s", failed->what());
     lent_.erase(here);
   }
 }

@@ -84,7 +84,7 @@ uint64_t Waiter::progress_of_all() const noexcept {
   return sum;
 }
 
-void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, Behind behind,
+void Waiter::sleep_until(const std::function<bool()>& ready, const std::function<Error()>& missing, Behind behind,
                          uint64_t collective) const {
   const bootstrap::CallState::Waiting waiting(*calls_, bootstrap::BlockedCall::Exchange::kCollective, collective, channel_);
   Page& own = mesh_->first_page(mesh_->rank);
@@ -110,7 +110,7 @@ void Waiter::sleep_until(const std::function<bool()>& ready, const std::function
       progress = now;
       until_ns = clock.at(os::now_ns()) + patience_ns;
     } else if (clock.at(os::now_ns()) >= until_ns) {
-      throw Error(DDP_ERROR_TIMED_OUT, missing());
+      throw Error(missing());
     }
   }
 }

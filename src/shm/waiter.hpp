@@ -29,7 +29,7 @@ class Waiter {
   void publish(std::atomic<uint64_t>& counter, uint64_t value) const noexcept;
 
   /// Until `ready()`. Looks at the counters before it looks at the failure, so what is complete completes.
-  /// Throws the first cause, or TIMED_OUT with `missing()` when no rank made progress for options.timeout_ms, or for twice
+  /// Throws the first cause, or `missing()`, a TIMED_OUT, when no rank made progress for options.timeout_ms, or for twice
   /// that behind a rail.
   /// `collective`: its number, which the others learn if this rank comes to sleep.
   /// Returns since when it waited; 0: it was ready after a few looks.
@@ -69,7 +69,7 @@ class Waiter {
   [[nodiscard]] static Patience choose_patience(int32_t ranks) noexcept;
   static void relax() noexcept;
   static void give_way() noexcept;
-  void sleep_until(const std::function<bool()>& ready, const std::function<std::string()>& missing, Behind behind,
+  void sleep_until(const std::function<bool()>& ready, const std::function<Error()>& missing, Behind behind,
                    uint64_t collective) const;
   /// Has a cause come that ends such a wait?
   [[nodiscard]] bool is_over(Behind behind) const noexcept {

@@ -33,6 +33,9 @@ void wait_for_cause(const bootstrap::Failure& failure) {
   while (!failure.broken() && !limit.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+// Not Error::about(): a recovery would take the rank for one that is lost, and it may only be late.
+ErrorDetails about_rank(int32_t rank) { return {.ranks = {rank}}; }
+
 }  // namespace
 
 Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure& failure, std::vector<int32_t> ranks,
@@ -171,9 +174,11 @@ Error Links::timed_out(const Message& message) const {
   const std::string known = " within " + std::to_string(timeout_ms_) + " ms; " + control_.describe_progress(late);
   if (late != rank)
     return Error(DDP_ERROR_TIMED_OUT, who + " holds up " + subject() + ": " + control_.member(rank).name() +
-                                          " waits for it, and no data has come" + known);
+                                          " waits for it, and no data has come" + known)
+        .with(about_rank(late));
   return Error(DDP_ERROR_TIMED_OUT, message.is_header ? who + " did not take part in " + subject() + known
-                                                      : "no data of " + who + " has come for " + subject() + known);
+                                                      : "no data of " + who + " has come for " + subject() + known)
+      .with(about_rank(late));
 }
 
 void Links::explain(LinkResult result, const Message& message) {
@@ -192,7 +197,8 @@ void Links::explain(LinkResult result, const Message& message) {
     default:
       if (goodbye_probe_ && goodbye_probe_(peer)) peer_left(peer);
       wait_for_cause(failure_);
-      give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")"));
+      give_up(Error(DDP_ERROR_PEER_FAILED, "the connection to " + who + " broke during " + subject() + " (" + reason + ")")
+                  .with(about_rank(rank)));
   }
 }
 
@@ -202,7 +208,8 @@ void Links::check_unchanged() {
   if (peer < 0) return;
   give_up(Error(DDP_ERROR_PEER_FAILED, "other bytes came from " + control_.member(rank_at(peer)).name() +
                                            " than it has sent, during " + subject() + " (" + endpoint_.error() +
-                                           "): somebody or something changes them on their way"));
+                                           "): somebody or something changes them on their way")
+              .with(about_rank(rank_at(peer))));
 }
 
 void Links::refuse(int32_t position_a, const collective::Stamp& a, int32_t position_b, const collective::Stamp& b) {
@@ -212,7 +219,8 @@ void Links::refuse(int32_t position_a, const collective::Stamp& a, int32_t posit
 void Links::peer_left(int32_t peer) {
   endpoint_.close();
   wait_for_cause(failure_);
-  give_up(Error(DDP_ERROR_ABORTED, control_.member(rank_at(peer)).name() + " left the group before " + subject()));
+  give_up(Error(DDP_ERROR_ABORTED, control_.member(rank_at(peer)).name() + " left the group before " + subject())
+              .with(about_rank(rank_at(peer))));
 }
 
 void Links::was_aborted() {

@@ -233,7 +233,7 @@ void MessageLinks::run() noexcept {
   };
   while (!stops())
     if (const std::optional<Error> failed = try_to([&] { turn(polled); })) {
-      os::log(DDP_LOG_ERROR, "the connections for messages of rank %d: %s", rank_, failed->what());
+      os::log_of(*failed, DDP_LOG_ERROR, "the connections for messages of rank %d: %s", rank_, failed->what());
       return break_group(*failed);
     }
 }

@@ -18,7 +18,7 @@ std::unique_ptr<LiveFile> Watch::live_of_launcher(const char* folder, int32_t nu
     os::check_own_folder(folder);
     live = LiveFile::claim(folder, number, host, size);
   });
-  if (failed) os::log(DDP_LOG_WARNING, "this rank cannot be watched in DDP_WATCH_DIR: %s", failed->what());
+  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "this rank cannot be watched in DDP_WATCH_DIR: %s", failed->what());
   return live;
 }
 

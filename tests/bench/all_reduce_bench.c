@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
   else
     CHECK(ddp_group_alloc(group, LARGEST, &memory));
   if (shared) CHECK(ddp_group_share(group, memory, LARGEST));
-  const protocol p = {ddp_group_rank(group), ddp_group_size(group), group, sum, barrier};
+  const protocol p = {ddp_group_get_rank(group), ddp_group_get_size(group), group, sum, barrier};
   protocol_run(&p, memory);
   if (shared) CHECK(ddp_group_unshare(group, memory));
   if (own) free(memory);

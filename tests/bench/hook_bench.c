@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     CHECK(ddp_model_get_stats(hooks[k].model, &stats));
-    if (ddp_group_rank(group) == 0)
+    if (ddp_group_get_rank(group) == 0)
       printf("%-26s %8.2f ms %12lld bytes sent by rank 0\n", hooks[k].name, median(hooks[k].ms, ROUNDS),
              (long long)stats.sent_bytes);
     ddp_model_destroy(hooks[k].model);

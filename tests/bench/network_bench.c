@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "create") == 0) return measure_create(), 0;
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const meeting m = meeting_open(ddp_group_rank(group), ddp_group_size(group));
+  const meeting m = meeting_open(ddp_group_get_rank(group), ddp_group_get_size(group));
   if (strcmp(mode, "sums") == 0) {
     const protocol p = {m, group, sum, barrier};
     protocol_run(&p);

@@ -180,8 +180,8 @@ static void begin(training *t) {
   if (t->seen.count == 0 || t->unseen.count == 0) exit(2);
   number_words(t);
   CHECK(ddp_group_create(NULL, NULL, &t->group));
-  t->rank = ddp_group_rank(t->group);
-  t->ranks = ddp_group_size(t->group);
+  t->rank = ddp_group_get_rank(t->group);
+  t->ranks = ddp_group_get_size(t->group);
   t->random = (uint64_t)t->set[SEED] * 1000003 + (uint64_t)t->rank;
   const gpt_shape shape = {t->words,
                            (int32_t)t->set[WIDTH],

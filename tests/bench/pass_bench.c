@@ -109,10 +109,10 @@ static void bench_overlap(ddp_group *group, int32_t rank) {
 int main(void) {
   ddp_group *group = NULL;
   CHECK(ddp_group_create(NULL, NULL, &group));
-  const int32_t rank = ddp_group_rank(group);
+  const int32_t rank = ddp_group_get_rank(group);
   bench_mark(group, rank);
   bench_tiny(group, rank);
-  if (ddp_group_size(group) > 1) bench_overlap(group, rank);
+  if (ddp_group_get_size(group) > 1) bench_overlap(group, rank);
   CHECK(ddp_group_barrier(group));
   ddp_group_destroy(group);
   return 0;

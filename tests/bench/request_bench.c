@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
       times[way][round] = (now_us() - begin) / kCalls;
     }
   for (int way = 0; way < kWays; ++way)
-    printf("rank %d: %-20s %8.3f us\n", ddp_group_rank(group), ways[way], median(times[way], kRounds));
+    printf("rank %d: %-20s %8.3f us\n", ddp_group_get_rank(group), ways[way], median(times[way], kRounds));
   ddp_group_destroy(group);
   return 0;
 }

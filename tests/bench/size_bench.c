@@ -72,7 +72,7 @@ int main(void) {
   }
   const int after = descriptors();
   const long after_kib = memory_kib();
-  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   CHECK(ddp_group_barrier(group));
   if (rank == size - 1) die_and_say_when();
   if (ddp_group_barrier(group) == DDP_OK) return 2; /* did no rank die? */

@@ -175,7 +175,7 @@ static int64_t bytes_of(const entrant *e) { return total_bytes(e->t.model); }
 static int has_own_gradients(const entrant *e) { return strncmp(e->way, "user", 4) == 0; }
 
 static void prepare(entrant *e, const char *name, ddp_group *group) {
-  const int32_t rank = ddp_group_rank(group);
+  const int32_t rank = ddp_group_get_rank(group);
   e->t.model = model_by_name(name, (uint64_t)rank + 1);
   if (e->t.model == NULL) exit(2);
   float *gradients = place_gradients(e->t.model);
@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
   for (char *way = strtok(argc > 2 ? argv[2] : library, ","); way != NULL && count < MOST_WAYS; way = strtok(NULL, ","))
     entrants[count++].way = way;
   CHECK(ddp_group_create(NULL, &grouping, &group));
-  const int32_t rank = ddp_group_rank(group);
+  const int32_t rank = ddp_group_get_rank(group);
   for (int w = 0; w < count; ++w) prepare(&entrants[w], argc > 1 ? argv[1] : "mlp", group);
   CHECK(ddp_group_barrier(group));
   if (count == 1) print_memory(rank, &entrants[0]);

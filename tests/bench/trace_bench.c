@@ -33,7 +33,7 @@ static void step(training *t) {
 }
 
 static void prepare(training *t, ddp_group *group, const char *name) {
-  t->model = model_by_name(name, (uint64_t)ddp_group_rank(group) + 1);
+  t->model = model_by_name(name, (uint64_t)ddp_group_get_rank(group) + 1);
   if (t->model == NULL) exit(2);
   CHECK(ddp_model_create(group, NULL, &t->ddp));
   for (int32_t i = 0; i < t->model->count; ++i) {
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
       steps[on][round] = processor_us() - begin;
       if (on == ON) switch_trace(group, OFF);
     }
-  if (ddp_group_rank(group) == 0) {
+  if (ddp_group_get_rank(group) == 0) {
     remove("bench.trace.json");
     const double off = median(steps[OFF], rounds), on = median(steps[ON], rounds);
     const double mark_off = median(marks[OFF], rounds), mark_on = median(marks[ON], rounds);

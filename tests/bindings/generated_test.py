@@ -15,8 +15,8 @@ import tempfile
 
 ROOT = os.environ.get("DDP_SOURCE_DIR") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINDINGS = os.path.join(ROOT, "bindings")
-# The error text leaves C together with the status, so these two have no place of their own in a language with errors.
-INSIDE_ERRORS = {"ddp_last_error", "ddp_copy_last_error"}
+# The error's text and numbers leave C together with the status, so these have no place of their own in a language with errors.
+INSIDE_ERRORS = {"ddp_last_error", "ddp_copy_last_error", "ddp_get_error_details", "ddp_get_error_ranks", "ddp_get_error_parameters"}
 SHORTCUTS = {"ddp_model_add_array"}  # a language's own arrays say their size
 NOT_IN_JULIA = {"ddp_bucket_set_error"}  # its hooks are pulled, and give their text to ddp_model_finish_bucket
 GENERATED = {  # language: its generated file, and the words that declare a function there
@@ -121,8 +121,8 @@ def reach():
             problems.append(f"{name} cannot be reached from Julia")
     for owner, verb, field in re.findall(r"func \(arg1 SwigcptrDdp_(\w+)\) (Set|Get)(\w+)\(", read("go/internal/low/low.go")):
         # Julia takes fields by their names; in Go each option has a place by hand. Tensors are filled by ddp_tensor_init.
-        wanted = "Get" if owner.endswith(("_stats", "_report", "_slice", "recovery", "_progress", "_ranks")) else "Set"
-        if verb == wanted and owner != "tensor" and field not in ("Struct_size", "Reserved") and not re.search(rf"\.{verb}{field}\b", go):
+        wanted = "Get" if owner.endswith(("_stats", "_report", "_slice", "recovery", "_progress", "_ranks", "_message")) else "Set"
+        if verb == wanted and owner not in ("tensor", "error_details") and field not in ("Struct_size", "Reserved") and not re.search(rf"\.{verb}{field}\b", go):
             problems.append(f"{field.lower()} of ddp_{owner} cannot be reached from Go")
     return len(functions)
 

@@ -165,7 +165,7 @@ int main(void) {
   CHECK(ddp_group_options_init(&meeting, sizeof meeting));
   if (getenv("SAME_BITS_PARTS") != NULL) meeting.virtual_ranks = atoi(getenv("SAME_BITS_PARTS"));
   CHECK(ddp_group_create(NULL, &meeting, &group));
-  start(&net, ddp_group_rank(group));
+  start(&net, ddp_group_get_rank(group));
   ddp_model *model = lend_all(group, &net);
   ddp_sgd_options options;
   CHECK(ddp_sgd_options_init(&options, sizeof options));
@@ -187,8 +187,9 @@ int main(void) {
   CHECK(ddp_ema_swap(ema, 0, NULL));
   CHECK(ddp_model_get_hash(model, &averages));
   CHECK(ddp_ema_swap(ema, 0, NULL));
-  printf("rank %d of %d: parameters %016llx averages %016llx loss %016llx\n", ddp_group_rank(group), ddp_group_size(group),
-         (unsigned long long)parameters, (unsigned long long)averages, (unsigned long long)loss.bits);
+  printf("rank %d of %d: parameters %016llx averages %016llx loss %016llx\n", ddp_group_get_rank(group),
+         ddp_group_get_size(group), (unsigned long long)parameters, (unsigned long long)averages,
+         (unsigned long long)loss.bits);
   fflush(stdout);
   CHECK(ddp_group_barrier(group));
   ddp_ema_destroy(ema);

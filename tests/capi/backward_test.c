@@ -119,7 +119,7 @@ static void a_pass_keeps_its_states(void **state) {
   check_error(wrong_moment, ddp_model_zero_grad(f.model, NULL));
   check_error(wrong_moment, ddp_model_scale_grad(f.model, 2, NULL));
   check_error(wrong_moment, ddp_model_get_grad_norm(f.model, 2, &norm, NULL));
-  check_error(wrong_moment, ddp_model_check(f.model, NULL));
+  check_error(wrong_moment, ddp_model_check_replicas(f.model, NULL));
   check_error(wrong_moment, ddp_model_sync_buffers(f.model, 0, NULL));
   check_error(wrong_moment, ddp_group_barrier(f.group));
   check_error(wrong, ddp_model_mark_ready(f.model, 2, NULL));

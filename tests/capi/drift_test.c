@@ -61,7 +61,7 @@ static void resend(rank *self) {
                      "make a pass first"); /* drift that would be silent */
   }
   check_ok(pass(model));
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0.001); /* the majority's */
   memset(&stats, 0, sizeof stats);
@@ -73,7 +73,7 @@ static void resend(rank *self) {
   check_ok(pass(model));
   if (self->index == 1) value[0] = 9;
   check_ok(pass(model));
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   ddp_ema_destroy(ema);
   ddp_model_destroy(model);
 }
@@ -85,7 +85,7 @@ static void drift_is_repaired_from_the_majority(void **state) {
   check_ok(ddp_set_log(DDP_LOG_WARNING, NULL, NULL));
 }
 
-/* The advice of ddp_model_check fits what differs. */
+/* The advice of ddp_model_check_replicas fits what differs. */
 static void advise(rank *self) {
   float value[4] = {1, 2, 3, 4}, mean[2] = {0, 0};
   const ddp_tensor tensor = vector_of(value, DDP_F32, 4), buffer = vector_of(mean, DDP_F32, 2);
@@ -95,16 +95,16 @@ static void advise(rank *self) {
   check_ok(ddp_model_add_buffer(model, "mean", &buffer, NULL));
   check_ok(ddp_model_commit(model, NULL));
   if (self->index == 2) mean[1] = 7;
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "buffer \"mean\" is different on rank 2");
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL),
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL), "buffer \"mean\" is different on rank 2");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL),
                    "only buffers differ; ddp_model_sync_buffers on every rank");
   check_true(strstr(ddp_last_error(), "checkpoint") == NULL);
   check_ok(ddp_model_sync_buffers(model, 0, NULL));
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   mean[0] = (float)self->index; /* both differ: only a load helps */
   if (self->index == 1) value[0] = 5;
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "parameter \"weight\" is different on rank 1");
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "load a checkpoint on every rank");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL), "parameter \"weight\" is different on rank 1");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL), "load a checkpoint on every rank");
   ddp_model_destroy(model);
 }
 

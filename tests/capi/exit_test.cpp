@@ -224,8 +224,8 @@ void an_exit_inside_something_says_so(void**) {
         if (rank == 1) OK(ddp_model_begin_backward(training.model, DDP_PASS_REDUCE));
         if (rank == 1) exit(0);
         if (in_call) sleep_ms(600);
-        const std::string text = text_of(
-            DDP_ERROR_ABORTED, in_call ? ddp_model_check(training.model, nullptr) : ddp_group_barrier(training.group));
+        const std::string text = text_of(DDP_ERROR_ABORTED, in_call ? ddp_model_check_replicas(training.model, nullptr)
+                                                                    : ddp_group_barrier(training.group));
         expect_contains(text, in_call ? "exited in ddp_group_barrier, without ddp_group_destroy"
                                       : "exited within a backward pass, without ddp_group_destroy");
         return std::string("done");
@@ -345,9 +345,9 @@ void ranks_that_can_recover_go_on_without_who_exited(void**) {
       if (rank == leaver) exit(3);
       await_broken(training.group);
       OK(ddp_group_recover(training.group, nullptr, nullptr));
-      expect(ddp_group_size(training.group) == 2, "two ranks");
+      expect(ddp_group_get_size(training.group) == 2, "two ranks");
       expect(training.values == before, "the parameters are in their place again");
-      training.rank = ddp_group_rank(training.group);
+      training.rank = ddp_group_get_rank(training.group);
       training.pass(1);
       report.say(training.finish());
       exit(0);

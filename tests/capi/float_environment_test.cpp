@@ -155,7 +155,7 @@ void gradients(HabitRun& run, ddp_group* group) {
     int64_t hash = 0;
     CALL(run, ddp_model_get_hash(model.model, &hash));
     run.keep(&hash, sizeof hash);
-    CALL(run, ddp_model_check(model.model, nullptr));
+    CALL(run, ddp_model_check_replicas(model.model, nullptr));
     model.pass(run, 8, wild, DDP_PASS_LOCAL);
     std::memcpy(model.values, model.grads, sizeof model.values);
     CALL(run, ddp_model_average_parameters(model.model, nullptr));

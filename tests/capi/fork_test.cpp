@@ -143,7 +143,7 @@ class Training {
     sum_ -= all;
     for (int i = 0; i < 3; ++i) expect_equal(values_[i][7], sum_ * static_cast<float>(7 + i), "a parameter after the step");
     OK(ddp_ema_update(h.ema, nullptr));
-    OK(ddp_model_check(h.model, nullptr));
+    OK(ddp_model_check_replicas(h.model, nullptr));
   }
   void pass() {
     begin();
@@ -334,7 +334,7 @@ void come_and_go(int which, int rank, const std::atomic<bool>& stop) {
         const int before = messages.load();
         std::thread other([] { ddp_group_destroy(make_group("local://busy0", World::kThreads, 1, 2)); });
         ddp_group* const mine = make_group("local://busy0", World::kThreads, 0, 2);
-        const int32_t size = ddp_group_size(mine);
+        const int32_t size = ddp_group_get_size(mine);
         other.join();
         ddp_group_destroy(mine);
         log_something();

@@ -79,7 +79,7 @@ const std::vector<Way> ways = {
      [](Trainee& t) {
        OK(t.commit());
        t.value[0] = static_cast<float>(t.rank);
-       return ddp_model_check(t.model, nullptr);
+       return ddp_model_check_replicas(t.model, nullptr);
      }},
     {"other values after a pass", DDP_ERROR_MISMATCH,
      [](Trainee& t) {
@@ -159,7 +159,7 @@ const std::vector<Way> ways = {
     {"an average and a check", DDP_ERROR_DIFFERENT_CALLS,
      [](Trainee& t) {
        OK(t.commit());
-       return t.is_odd() ? ddp_model_average_parameters(t.model, nullptr) : ddp_model_check(t.model, nullptr);
+       return t.is_odd() ? ddp_model_average_parameters(t.model, nullptr) : ddp_model_check_replicas(t.model, nullptr);
      }},
     {"an abort", DDP_ERROR_ABORTED,
      [](Trainee& t) {

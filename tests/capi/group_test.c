@@ -103,7 +103,7 @@ static void options_of_an_older_and_a_newer_program_work(void **state) {
     int32_t rank, world_size;
   } older = {sizeof older, 0, 1};
   check_ok(ddp_group_create("local://older", (const ddp_group_options *)(const void *)&older, &group));
-  check_int(ddp_group_size(group), 1);
+  check_int(ddp_group_get_size(group), 1);
   ddp_group_destroy(group);
 
   memset(&newer, 0, sizeof newer);
@@ -121,10 +121,10 @@ static void options_of_an_older_and_a_newer_program_work(void **state) {
 static void constants_describe_the_group(void **state) {
   (void)state;
   ddp_group *group = alone();
-  check_int(ddp_group_rank(group), 0);
-  check_int(ddp_group_size(group), 1);
+  check_int(ddp_group_get_rank(group), 0);
+  check_int(ddp_group_get_size(group), 1);
   check_ok(ddp_group_status(group));
-  check_true(ddp_group_backend(group) >= DDP_BACKEND_AUTO && ddp_group_backend(group) <= DDP_BACKEND_LOCAL);
+  check_true(ddp_group_get_backend(group) >= DDP_BACKEND_AUTO && ddp_group_get_backend(group) <= DDP_BACKEND_LOCAL);
   ddp_group_destroy(group);
 }
 
@@ -245,8 +245,8 @@ static void every_call_refuses(ddp_group *group) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 1, DDP_SUM));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_alloc(group, 64, &data));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_free(group, values));
-  check_int(ddp_group_rank(group), -1);
-  check_int(ddp_group_size(group), -1);
+  check_int(ddp_group_get_rank(group), -1);
+  check_int(ddp_group_get_size(group), -1);
   check_true(data == NULL);
 }
 
@@ -279,7 +279,7 @@ static void abort_breaks_the_group_with_its_reason(void **state) {
   check_error_text(DDP_ERROR_ABORTED, ddp_group_all_reduce(group, &tensor, DDP_SUM, NULL), "the loss is not a number");
   check_ok(ddp_group_abort(group, "a later reason"));
   check_error_text(DDP_ERROR_ABORTED, ddp_group_status(group), "the loss is not a number");
-  check_int(ddp_group_rank(group), 0);
+  check_int(ddp_group_get_rank(group), 0);
   ddp_group_destroy(group);
 
   group = alone(); /* the process continues */

@@ -77,8 +77,8 @@ static int32_t average(void *user_data, ddp_bucket *bucket) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_get_group(bucket, NULL));
   check_ok(ddp_bucket_get_group(bucket, &group));
   h->kept_group = group;
-  check_int(ddp_group_rank(group), ddp_group_rank(h->self->group));
-  check_int(ddp_group_size(group), ddp_group_size(h->self->group));
+  check_int(ddp_group_get_rank(group), ddp_group_get_rank(h->self->group));
+  check_int(ddp_group_get_size(group), ddp_group_get_size(h->self->group));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, NULL, DDP_SUM, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(group, &whole, (ddp_reduce)9, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather(group, &part, &whole, NULL));
@@ -111,7 +111,7 @@ static void train_with_a_callback(rank *self) {
   check_int(h.calls, 2);
   check_error(DDP_ERROR_INVALID_STATE, ddp_bucket_get_group(h.kept, &group)); /* not in a hook */
   check_error(DDP_ERROR_INVALID_STATE, ddp_group_all_reduce(h.kept_group, NULL, DDP_SUM, NULL));
-  check_int(ddp_group_rank(h.kept_group), -1);
+  check_int(ddp_group_get_rank(h.kept_group), -1);
   check_int(ddp_bucket_get_index(h.kept), -1);
   h.fails = self->index == 1;
   mark(&h);

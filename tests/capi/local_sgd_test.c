@@ -27,9 +27,9 @@ static void train(rank *self) {
     check_ok(ddp_optimizer_step(optimizer, NULL));
   }
   check_number(value[1], 1 - 4 * self->index);
-  check_error(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL));
+  check_error(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL));
   check_ok(ddp_model_average_parameters(model, NULL));
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   for (int i = 0; i < 3; i++) check_number(value[i], i + 1 - (2 + i));
   ddp_optimizer_destroy(optimizer);
   ddp_model_destroy(model);

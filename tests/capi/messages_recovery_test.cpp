@@ -37,7 +37,7 @@ float receive(ddp_group* group, size_t count, int32_t source) {
 
 /// Each rank sends to each rank; value: the sender and the time.
 void exchange_all(ddp_group* group, float turn) {
-  const int32_t me = ddp_group_rank(group), size = ddp_group_size(group);
+  const int32_t me = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   for (int32_t peer = 0; peer < size; ++peer)
     if (peer != me) send(group, turn + static_cast<float>(me), 100, peer);
   for (int32_t peer = 0; peer < size; ++peer)
@@ -67,7 +67,7 @@ void a_new_generation_sees_no_old_message(void**) {
     const ddp_status status = ddp_group_receive(group, &tensor, kDead, 9, nullptr, nullptr);
     expect_equal(status, DDP_ERROR_PEER_FAILED, std::string("status of a receive from the dead: ") + ddp_last_error());
     OK(ddp_group_recover(group, nullptr, nullptr));
-    expect_equal(ddp_group_size(group), kRanks - 1, "ranks that are left");
+    expect_equal(ddp_group_get_size(group), kRanks - 1, "ranks that are left");
     exchange_all(group, 200);
     exchange_all(group, 300);
     OK(ddp_group_barrier(group));

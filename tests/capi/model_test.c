@@ -171,7 +171,7 @@ static void calls_before_commit_are_refused(void **state) {
   check_error(state_error, ddp_model_mark_unused(f.model, 0));
   check_error(state_error, ddp_model_end_backward(f.model, NULL));
   check_error(state_error, ddp_model_sync_buffers(f.model, 0, NULL));
-  check_error(state_error, ddp_model_check(f.model, NULL));
+  check_error(state_error, ddp_model_check_replicas(f.model, NULL));
   check_error(state_error, ddp_model_get_stats(f.model, &stats));
   check_error(state_error, ddp_model_describe_plan(f.model, NULL, 0, &needed));
   check_error(state_error, ddp_model_get_grad(f.model, 1, &out));
@@ -279,7 +279,7 @@ static void reports_describe_the_plan(void **state) {
   check_ok(ddp_model_get_hash(f.model, &changed));
   check_true(hash != changed);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_hash(f.model, NULL));
-  check_ok(ddp_model_check(f.model, NULL));
+  check_ok(ddp_model_check_replicas(f.model, NULL));
   check_ok(ddp_model_sync_buffers(f.model, 0, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f.model, 1, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f.model, -1, NULL));
@@ -302,7 +302,7 @@ static void every_call_refuses(ddp_model *model) {
   check_error(bad, ddp_model_get_grad(model, 0, &out));
   check_error(bad, ddp_model_set_grad(model, 0, &tensor));
   check_error(bad, ddp_model_sync_buffers(model, 0, NULL));
-  check_error(bad, ddp_model_check(model, NULL));
+  check_error(bad, ddp_model_check_replicas(model, NULL));
   check_error(bad, ddp_model_get_hash(model, &number));
   check_error(bad, ddp_model_get_stats(model, &stats));
   check_error(bad, ddp_model_describe_plan(model, NULL, 0, &number));
@@ -345,7 +345,7 @@ static void a_model_outlives_its_group_as_an_object(void **state) {
   check_ok(ddp_model_commit(f.model, NULL));
   ddp_group_destroy(f.group);
   check_int(ddp_model_get_parameter_count(f.model), 1);
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_check(f.model, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_check_replicas(f.model, NULL));
   check_error(DDP_ERROR_INVALID_STATE, ddp_model_sync_buffers(f.model, 0, NULL));
   check_error(DDP_ERROR_INVALID_STATE, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
   ddp_model_destroy(f.model);

@@ -197,7 +197,7 @@ static void mix(rank* self) {
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_get_grad_norm(f.model, 2, &norm, NULL), "shard");
   pass(&f, DDP_PASS_REDUCE);
   check_ok(ddp_optimizer_step(whole, NULL));
-  check_ok(ddp_model_check(f.model, NULL));
+  check_ok(ddp_model_check_replicas(f.model, NULL));
   ddp_optimizer_destroy(whole);
   ddp_model_destroy(f.model);
 }

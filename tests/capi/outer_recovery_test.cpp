@@ -61,7 +61,7 @@ struct World {
   /// The first call that fails: the death of another rank may be known before the outer optimizer waits for it.
   ddp_status step() {
     for (size_t i = 0; i < grad.size(); ++i)
-      grad[i] = value[i] - static_cast<float>((static_cast<size_t>(ddp_group_rank(group)) + i) % 7);
+      grad[i] = value[i] - static_cast<float>((static_cast<size_t>(ddp_group_get_rank(group)) + i) % 7);
     ddp_status status = ddp_model_begin_backward(model, DDP_PASS_LOCAL);
     if (status == DDP_OK) status = ddp_model_mark_ready(model, 0, nullptr);
     if (status == DDP_OK) status = ddp_model_end_backward(model, nullptr);
@@ -82,9 +82,9 @@ std::string train(const std::string& rendezvous, int rank, Reporter& report) {
     ++recoveries;
   }
   ok(ddp_outer_sync(world.outer));
-  ok(ddp_model_check(world.model, nullptr));
+  ok(ddp_model_check_replicas(world.model, nullptr));
   expect_equal(recoveries, 1, "recoveries");
-  expect_equal(ddp_group_size(world.group), 2, "ranks that are left");
+  expect_equal(ddp_group_get_size(world.group), 2, "ranks that are left");
   int64_t hash = 0;
   ok(ddp_model_get_hash(world.model, &hash));
   return std::to_string(hash);

@@ -146,7 +146,7 @@ static void go_on_from_a_checkpoint(rank *self) {
       check_ok(ddp_outer_step(w.outer));
       if (step != 4) continue;
       check_ok(ddp_outer_sync(w.outer));
-      check_ok(ddp_model_check(w.model, NULL));
+      check_ok(ddp_model_check_replicas(w.model, NULL));
       check_ok(ddp_state_save_file(&checkpoint, self->data));
     }
     if (again == 0) memcpy(wanted, w.value, sizeof wanted);
@@ -159,7 +159,7 @@ static void go_on_from_a_checkpoint(rank *self) {
       check_ok(ddp_state_load_file(&checkpoint, self->data, &partial, NULL));
       check_ok(ddp_outer_step(w.outer));
       check_ok(ddp_outer_sync(w.outer));
-      check_ok(ddp_model_check(w.model, NULL));
+      check_ok(ddp_model_check_replicas(w.model, NULL));
     }
     close_world(&w);
     check_ok(ddp_group_barrier(self->group));

@@ -86,7 +86,7 @@ struct Trainee {
     ask("end_backward", ddp_model_end_backward(model, nullptr));
     ask("mark_ready", ddp_model_mark_ready(model, 0, nullptr));
     ask("step", ddp_optimizer_step(optimizer, nullptr));
-    ask("check", ddp_model_check(model, nullptr));
+    ask("check", ddp_model_check_replicas(model, nullptr));
     ask("commit", ddp_model_commit(model, nullptr));
     ask("save", ddp_state_save(&state, write, this));
     ask("load", ddp_state_load(&state, read, this, nullptr, nullptr));
@@ -143,7 +143,7 @@ void calls_inside_a_function_of_the_program_are_refused(void**) {
     if (!trainee.answers.empty()) expect_contains(trainee.text, "inside a function that libddp has called");
     trainee.asks = false;
     OK(ddp_group_barrier(trainee.group));
-    OK(ddp_model_check(trainee.model, nullptr));
+    OK(ddp_model_check_replicas(trainee.model, nullptr));
     trainee.step();
     expect_equal(trainee.value[7], 6.0F, "it goes on");
   });
@@ -193,7 +193,7 @@ void threads_share_what_the_header_lets_them_share(void**) {
     std::atomic<bool> ends{false};
     std::thread looks([&] {
       while (!ends) {
-        expect(ddp_group_status(group) == DDP_OK && ddp_group_size(group) == kRanks, "the group is whole");
+        expect(ddp_group_status(group) == DDP_OK && ddp_group_get_size(group) == kRanks, "the group is whole");
         std::this_thread::yield();
       }
     });

@@ -13,7 +13,7 @@ static int32_t ended(ddp_request *request) {
   check_int(done, 1);
   check_ok(ddp_request_test(request, &done));
   check_int(done, 1);
-  check_int(ddp_request_source(request), -1);
+  check_int(ddp_request_get_source(request), -1);
   ddp_request_destroy(request);
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_request_test(request, &done), "live handle");
   return 0;
@@ -62,23 +62,23 @@ static void messages(rank *self) {
   check_ok(ddp_group_post_receive(self->group, &taken, DDP_ANY_SOURCE, 4, &received, NULL));
   check_ok(ddp_request_wait(received, 5, &done));
   check_int(done, 0);
-  check_int(ddp_request_source(received), -1);
+  check_int(ddp_request_get_source(received), -1);
   check_ok(ddp_group_barrier(self->group));
   check_ok(ddp_group_post_send(self->group, &given, other, 4, &sent, NULL));
-  ids[0] = ddp_request_id(received), ids[1] = ddp_request_id(sent);
+  ids[0] = ddp_request_get_id(received), ids[1] = ddp_request_get_id(sent);
   check_ok(ddp_request_wait_any(&ids[1], 1, -1, &index));
   check_int(index, 0);
   check_ok(ddp_request_wait_any(ids, 1, 20000, &index));
   check_int(index, 0);
   check_number(got, other + 1);
-  check_int(ddp_request_source(received), other);
+  check_int(ddp_request_get_source(received), other);
   check_ok(ddp_request_wait(received, -1, NULL));
   ddp_request_destroy(sent), ddp_request_destroy(received);
   ddp_request_destroy(received), ddp_request_destroy(NULL);
-  check_true(ddp_request_id(received) == 0);
-  check_int(ddp_request_source(received), -1);
+  check_true(ddp_request_get_id(received) == 0);
+  check_int(ddp_request_get_source(received), -1);
   check_ok(ddp_group_post_receive(self->group, &taken, other, 5, &received, NULL));
-  ids[0] = ddp_request_id(received);
+  ids[0] = ddp_request_get_id(received);
   check_ok(ddp_request_wait_any(ids, 1, 0, &index));
   check_int(index, -1);
   ddp_request_destroy(received); /* withdrawn: nothing has come */
@@ -214,7 +214,7 @@ static void a_group_of_one_posts_too(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_post_receive(group, &number, DDP_ANY_SOURCE, 1, &request, NULL));
   check_ok(ddp_group_post_barrier(group, &request));
   ddp_group_destroy(group);
-  check_true(ddp_request_id(request) != 0);
+  check_true(ddp_request_get_id(request) != 0);
   ddp_request_destroy(request);
 }
 

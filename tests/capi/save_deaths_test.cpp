@@ -90,7 +90,7 @@ class Saver {
     return found;
   }
   void barrier() { must(ddp_group_barrier(group_)); }
-  void check_equal() { must(ddp_model_check(model_, nullptr)); }
+  void check_equal() { must(ddp_model_check_replicas(model_, nullptr)); }
 
  private:
   std::vector<float> values_;

@@ -29,7 +29,7 @@ enum class Who { kAll, kAllButLast };
 
 /// Each collective on shared memory has the bits that it has on private memory.
 void compare_collectives(ddp_group* group, Who who) {
-  const int rank = ddp_group_rank(group), size = ddp_group_size(group);
+  const int rank = ddp_group_get_rank(group), size = ddp_group_get_size(group);
   Floats shared(16 + 20 * rank), plain(0);  // as far from a page's begin on no two ranks
   const bool shares = who == Who::kAll || rank < size - 1;
   if (shares) OK(ddp_group_share(group, shared.data, shared.bytes()));
@@ -88,7 +88,7 @@ enum class Update { kPlain, kSharded, kInBackward, kWire };
 
 /// Steps of a model of three parameters, of which the middle one is small. Gives the values.
 std::vector<float> train(ddp_group* group, Update update, bool shares) {
-  const int rank = ddp_group_rank(group);
+  const int rank = ddp_group_get_rank(group);
   Floats values[3] = {Floats(3), Floats(5, 50), Floats(7 + rank)};
   Floats grads[3] = {Floats(16 + rank), Floats(1, 50), Floats(1000 - 3 * rank)};
   ddp_model_options options;
@@ -112,7 +112,7 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
   ddp_optimizer* adam = nullptr;
   OK(ddp_optimizer_create_adam(model, nullptr, &sharding, &adam));
   OK(ddp_model_commit(model, nullptr));
-  const bool on_one_host = ddp_group_backend(group) == DDP_BACKEND_SHM;  // else these gradients are copied
+  const bool on_one_host = ddp_group_get_backend(group) == DDP_BACKEND_SHM;  // else these gradients are copied
   if (shares && on_one_host)
     expect_status(DDP_ERROR_INVALID_STATE, ddp_group_unshare(group, grads[0].data), "a model reaches into it");
   for (int step = 0; step < 3; ++step) {

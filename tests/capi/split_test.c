@@ -7,8 +7,8 @@ static void divide(rank *self) {
   ddp_group *half = NULL, *turned = NULL, *none = self->group, *quarter = NULL;
   ddp_group_options options;
   check_ok(ddp_group_split(self->group, r / 2, 0, NULL, &half));
-  check_int(ddp_group_size(half), 2);
-  check_int(ddp_group_rank(half), r % 2);
+  check_int(ddp_group_get_size(half), 2);
+  check_int(ddp_group_get_rank(half), r % 2);
   double sum = 1 << r;
   check_ok(ddp_group_reduce_metrics(half, &sum, 1, DDP_SUM));
   check_number(sum, r < 2 ? 3 : 12);
@@ -16,14 +16,14 @@ static void divide(rank *self) {
   check_ok(ddp_group_options_init(&options, sizeof options));
   options.timeout_ms = 7000;
   check_ok(ddp_group_split(self->group, 0, -r, &options, &turned));
-  check_int(ddp_group_rank(turned), 3 - r);
+  check_int(ddp_group_get_rank(turned), 3 - r);
 
   check_ok(ddp_group_split(self->group, r == 1 ? 5 : DDP_NO_COLOR, 0, NULL, &none));
   check_int(none == NULL, r != 1);
   ddp_group_destroy(none);
 
   check_ok(ddp_group_split(half, r % 2, 0, NULL, &quarter));
-  check_int(ddp_group_size(quarter), 1);
+  check_int(ddp_group_get_size(quarter), 1);
   ddp_group_destroy(half);
   check_ok(ddp_group_barrier(quarter));
   ddp_group_destroy(self->group); /* before its children */

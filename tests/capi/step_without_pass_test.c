@@ -69,7 +69,7 @@ static void fill(world *w, float number) {
 
 static void pass(world *w, ddp_pass mode) {
   check_ok(ddp_model_begin_backward(w->model, mode));
-  fill(w, (float)(2 * ddp_group_rank(w->group)));
+  fill(w, (float)(2 * ddp_group_get_rank(w->group)));
   for (int p = 0; p < PARAMETERS; p++) check_ok(ddp_model_mark_ready(w->model, p, NULL));
   check_ok(ddp_model_end_backward(w->model, NULL));
 }
@@ -99,13 +99,13 @@ static void forget_the_pass(rank *self) {
     check_values(w, 0);
     check_ok(ddp_optimizer_get_step_count(w->optimizer, &steps));
     check_int(steps, 0);
-    check_ok(ddp_model_check(w->model, NULL));
+    check_ok(ddp_model_check_replicas(w->model, NULL));
     check_ok(ddp_group_status(self->group));
     pass(w, DDP_PASS_REDUCE); /* the mean of 0 and 2 */
     check_ok(ddp_optimizer_step(w->optimizer, NULL));
     if (kind != ADAM) check_values(w, -1);
     check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(w->optimizer, NULL), "make a pass first");
-    check_ok(ddp_model_check(w->model, NULL));
+    check_ok(ddp_model_check_replicas(w->model, NULL));
     close_world(w);
   }
 }
@@ -141,13 +141,13 @@ static void reduce_by_hand(rank *self) {
       check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(w->optimizer, NULL), "ddp_model_mark_reduced");
     }
     if (kind != ADAM) check_values(w, -6);
-    check_ok(ddp_model_check(w->model, NULL));
+    check_ok(ddp_model_check_replicas(w->model, NULL));
     pass(w, DDP_PASS_REDUCE); /* both ways may be mixed */
     if (kind == IN_BACKWARD || kind == SHARDED_IN_BACKWARD)
       check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_mark_reduced(w->model), "ddp_optimizer_step first");
     check_ok(ddp_optimizer_step(w->optimizer, NULL));
     if (kind != ADAM) check_values(w, -7);
-    check_ok(ddp_model_check(w->model, NULL));
+    check_ok(ddp_model_check_replicas(w->model, NULL));
     ddp_ema_destroy(ema);
     close_world(w);
   }
@@ -180,12 +180,12 @@ static void try_other_passes(rank *self) {
     pass(w, DDP_PASS_REDUCE);
   }
   check_ok(ddp_optimizer_step(w->optimizer, NULL));
-  check_ok(ddp_model_check(w->model, NULL));
+  check_ok(ddp_model_check_replicas(w->model, NULL));
   pass(w, DDP_PASS_LOCAL); /* a step of each rank alone */
   check_ok(ddp_optimizer_step(w->optimizer, NULL));
-  check_error(DDP_ERROR_MISMATCH, ddp_model_check(w->model, NULL));
+  check_error(DDP_ERROR_MISMATCH, ddp_model_check_replicas(w->model, NULL));
   check_ok(ddp_model_average_parameters(w->model, NULL));
-  check_ok(ddp_model_check(w->model, NULL));
+  check_ok(ddp_model_check_replicas(w->model, NULL));
   close_world(w);
 }
 
@@ -213,7 +213,7 @@ static void load_first(rank *self) {
       pass(w, DDP_PASS_REDUCE);
       check_ok(ddp_optimizer_step(w->optimizer, NULL));
     }
-    check_ok(ddp_model_check(w->model, NULL));
+    check_ok(ddp_model_check_replicas(w->model, NULL));
     close_world(w);
   }
 }
@@ -237,7 +237,7 @@ static void run_out_of_data(rank *self) {
     check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(w->optimizer, NULL), "make a pass first");
     check_ok(ddp_model_join(w->model, NULL));
   }
-  check_ok(ddp_model_check(w->model, NULL));
+  check_ok(ddp_model_check_replicas(w->model, NULL));
   close_world(w);
 }
 

@@ -11,9 +11,9 @@ static void collect(rank *self) {
   const ddp_tensor wholes = vector_of(whole, DDP_I64, 4);
   const ddp_tensor parts = vector_of(part, DDP_F32, 2), alls = vector_of(all, DDP_F32, 4),
                    roots = vector_of(root, DDP_F32, 2);
-  check_int(ddp_group_rank(self->group), r);
-  check_int(ddp_group_size(self->group), 2);
-  check_int(ddp_group_backend(self->group), DDP_BACKEND_LOCAL);
+  check_int(ddp_group_get_rank(self->group), r);
+  check_int(ddp_group_get_size(self->group), 2);
+  check_int(ddp_group_get_backend(self->group), DDP_BACKEND_LOCAL);
   check_ok(ddp_group_barrier(self->group));
   check_ok(ddp_group_all_reduce(self->group, &wholes, DDP_SUM, NULL));
   check_int(whole[0], 3);
@@ -76,14 +76,14 @@ static void train(rank *self) {
     check_number(bias_grad[1], 2);
     check_number(bias_grad[2], -1);
   }
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   check_ok(ddp_model_get_hash(model, &hash));
   ((int64_t *)self->data)[r] = hash;
   running[0] = (float)(r + 10);
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check(model, NULL), "running");
+  check_error_text(DDP_ERROR_MISMATCH, ddp_model_check_replicas(model, NULL), "running");
   check_ok(ddp_model_sync_buffers(model, 1, NULL));
   check_number(running[0], 11);
-  check_ok(ddp_model_check(model, NULL));
+  check_ok(ddp_model_check_replicas(model, NULL));
   ddp_model_destroy(model);
 }
 

@@ -132,7 +132,7 @@ void train(ddp_group* group, const Way& way, int64_t steps, const std::string& p
   const auto half = static_cast<std::ptrdiff_t>(memory.size() / 2);
   const int64_t before = *std::max_element(memory.begin(), memory.begin() + half);
   const int64_t after = *std::max_element(memory.begin() + half, memory.end());
-  if (ddp_group_rank(group) == 0)
+  if (ddp_group_get_rank(group) == 0)
     std::printf("%-28s %9lld steps: %lld KiB, then at most %lld KiB; %lld descriptors\n", way.name,
                 static_cast<long long>(steps), static_cast<long long>(memory.front()), static_cast<long long>(after),
                 static_cast<long long>(open.back()));

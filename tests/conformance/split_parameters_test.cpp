@@ -215,7 +215,8 @@ void gradients_may_move(Path path) {
       for (std::vector<float>& each : elsewhere) each.resize(static_cast<size_t>(kShapes[kLarge]));
       for (int step = 0; step < kSteps; ++step) {
         std::vector<float>& now = elsewhere[step % 2];
-        world.model->set_grad(kLarge, flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size())));
+        const Tensor moved = flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size()));
+        world.model->set_grad(kLarge, &moved);
         for (FusedWorld* each : {&world, &other}) {
           each->pass(rank, step);
           each->optimizer->step();

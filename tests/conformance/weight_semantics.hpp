@@ -20,7 +20,7 @@ inline ddp_model_options weighted_options() {
 
 inline ddp_pass_report report_of(const model::Model& model) {
   ddp_pass_report report{};
-  fill_report(model, report);
+  last_attendance(model, "ddp_model_get_pass_report").fill_report(report);
   return report;
 }
 

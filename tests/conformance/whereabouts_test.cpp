@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "control/user_call.hpp"
 #include "group/recovery.hpp"
 #include "os/clock.hpp"
 #include "support/group_paths.hpp"
@@ -13,8 +14,8 @@ namespace ddp::test {
 namespace {
 
 std::string describe(const group::Recovery::Progress& at) {
-  return std::string(at.in_call ? "in " : "after ") + group::Recovery::call_name(at.call) + ", pass " +
-         std::to_string(at.pass);
+  return std::string(at.in_call ? "in " : "after ") + bootstrap::name_of(static_cast<bootstrap::UserCall>(at.call)) +
+         ", pass " + std::to_string(at.pass);
 }
 
 /// Ranks say it with heartbeats.

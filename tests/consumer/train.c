@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
 
   for (int step = 0; step < 400; step++) {
     /* every rank has its own sample: x differs by rank and step */
-    const float x = (float)((step * ddp_group_size(group) + ddp_group_rank(group)) % 5) / 4;
+    const float x = (float)((step * ddp_group_get_size(group) + ddp_group_get_rank(group)) % 5) / 4;
     const float error = line[0] * x + line[1] - (3 * x - 1);
     check(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
     grad[0] = error * x, grad[1] = error;
@@ -45,8 +45,8 @@ int main(int argc, char **argv) {
     check(ddp_model_end_backward(model, NULL));
     check(ddp_optimizer_step(optimizer, NULL));
   }
-  check(ddp_model_check(model, NULL));
-  printf("rank %d of %d: y = %.3f x + %.3f\n", ddp_group_rank(group), ddp_group_size(group), line[0], line[1]);
+  check(ddp_model_check_replicas(model, NULL));
+  printf("rank %d of %d: y = %.3f x + %.3f\n", ddp_group_get_rank(group), ddp_group_get_size(group), line[0], line[1]);
   const int good = fabsf(line[0] - 3) < 0.001f && fabsf(line[1] + 1) < 0.001f;
   ddp_optimizer_destroy(optimizer);
   ddp_model_destroy(model);

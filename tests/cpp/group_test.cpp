@@ -181,7 +181,27 @@ void errors_have_status_rank_and_text() {
     const auto error = error_of([&] { group.rank() == 0 ? group.barrier() : group.reduce_metrics(numbers, DDP_SUM); });
     REQUIRE(error.status() == DDP_ERROR_DIFFERENT_CALLS && error.breaks_group());
     REQUIRE(error_of([&] { group.check_status(); }).status() == DDP_ERROR_DIFFERENT_CALLS);
+    const ddp::ErrorNumbers& numbers_of_it = error.numbers();
+    REQUIRE((numbers_of_it.ranks == std::vector<std::int32_t>{0, 1}) && numbers_of_it.parameters.empty());
+    REQUIRE(ddp_call_name(numbers_of_it.details.call) == std::string("ddp_group_barrier"));
+    REQUIRE(ddp_call_name(numbers_of_it.details.other_call) == std::string("ddp_group_reduce_metrics"));
   });
+}
+
+void listeners_are_told_of_the_group() {
+  std::vector<ddp_log_message> messages;
+  {
+    const ddp::LogListener listener([&](const ddp_log_message& message, const char*) { messages.push_back(message); },
+                                    DDP_LOG_DEBUG);
+    on_ranks(1, "cpp_listener", [&](ddp::Group& group) {
+      ddp::Model model(group);
+      model.commit();
+      REQUIRE(!messages.empty() && messages.back().group == group.number() && messages.back().rank == 0);
+    });
+  }
+  const std::size_t count = messages.size();
+  on_ranks(1, "cpp_listener", [](ddp::Group& group) { ddp::Model(group).commit(); });
+  REQUIRE(messages.size() == count);
 }
 
 void the_log_goes_to_a_function() {
@@ -201,6 +221,6 @@ int main() {
   const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),  TEST(what_is_posted_ends_by_itself),
                               TEST(numbers_of_the_program_are_checked), TEST(messages_go_from_one_rank_to_another),
                               TEST(collectives_give_what_a_loop_gives), TEST(groups_move_split_and_own_their_memory),
-                              TEST(errors_have_status_rank_and_text),   TEST(the_log_goes_to_a_function)};
+                              TEST(errors_have_status_rank_and_text),   TEST(listeners_are_told_of_the_group), TEST(the_log_goes_to_a_function)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -274,7 +274,7 @@ class Rank {
       case 14: return static_cast<void>(note(ddp_model_clip_grad_value(model_, number(), nullptr)));
       case 15: return static_cast<void>(note(ddp_model_get_grad_norm(model_, number(), &norm, nullptr)));
       case 16: return static_cast<void>(note(ddp_model_sync_buffers(model_, next() % 3 - 1, nullptr)));
-      case 17: return static_cast<void>(note(ddp_model_check(model_, nullptr)));
+      case 17: return static_cast<void>(note(ddp_model_check_replicas(model_, nullptr)));
       case 18: return static_cast<void>(note(ddp_model_average_parameters(model_, nullptr)));
       case 19: return static_cast<void>(note(ddp_model_set_weight(model_, number())));
       case 20: return static_cast<void>(note(ddp_model_set_last_pass(model_)));

@@ -116,7 +116,7 @@ def gradients():
                     backward(net, step), backward_alone(alone, step)
                     near(grads(net), grads(alone), f"gradients of step {step}, set_to_none={to_none}, own stream={other is not None}")
             finish()
-            net.model.check()
+            net.model.check_replicas()
             net.close()
 
 
@@ -162,7 +162,7 @@ def optimizers():
                 for scheduler in schedulers:
                     scheduler.step()
             near(net.parameters(), alone.parameters(), f"{own.__name__} with {more}", 2e-4)
-            net.model.check()
+            net.model.check_replicas()
             net.close()
 
 
@@ -215,7 +215,7 @@ def mixed_precision():
                 scaler.step(optimizer)
                 scaler.update()
         near(net.parameters(), alone.parameters(), f"parameters under autocast {kind}", 5e-2)
-        net.model.check()
+        net.model.check_replicas()
         net.close()
     net, alone = ours.DistributedDataParallel(make().bfloat16()), make().bfloat16()
     net(x(RANK, 0).bfloat16()).float().square().mean().backward()
@@ -241,7 +241,7 @@ def batch_norm():
     net = ours.DistributedDataParallel(plain)
     for step in range(2):
         net(images[RANK] + step).square().mean().backward()
-    net.model.check()
+    net.model.check_replicas()
     net.close()
 
 
@@ -331,7 +331,7 @@ def memory_stays():
             free = torch.cuda.memory_allocated(DEVICE)
     torch.cuda.synchronize()
     expect(torch.cuda.memory_allocated(DEVICE) <= free, "PyTorch's allocations have grown")
-    net.model.check()
+    net.model.check_replicas()
     net.close()
     return None
 

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   ddp_model* model;
   ddp_optimizer* sgd;
   if (ddp_group_create("env://#main", NULL, &group) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 1;
-  const int rank = ddp_group_rank(group);
+  const int rank = ddp_group_get_rank(group);
   if (several && ddp_group_create("env://#other", NULL, &other) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 1;
   if (several && ddp_group_split(group, 0, -rank, NULL, &part) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 1;
   if (ddp_model_create(group, NULL, &model) != DDP_OK) return 1;

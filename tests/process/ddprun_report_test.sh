@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   ddp_group_options_init(&options, sizeof options);
   if (argc > 2 && strcmp(argv[2], "gloo") == 0) options.backend = DDP_BACKEND_GLOO;
   if (ddp_group_create(NULL, &options, &group) != DDP_OK) return fprintf(stderr, "%s\n", ddp_last_error()), 1;
-  const int rank = ddp_group_rank(group), last = rank == ddp_group_size(group) - 1;
+  const int rank = ddp_group_get_rank(group), last = rank == ddp_group_get_size(group) - 1;
   if (ddp_model_create(group, NULL, &model) != DDP_OK) return 1;
   if (ddp_model_add_array(model, "w", w, grad, 100000, NULL) != DDP_OK) return 1;
   if (ddp_model_commit(model, NULL) != DDP_OK) return 1;

@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
   for (int pass = 0; pass < 3; pass++) {
     ddp_model_begin_backward(model, DDP_PASS_REDUCE);
     ddp_model_mark_ready(model, 0, NULL);
-    if (pass == 2 && ddp_group_rank(group) == dies) raise(SIGKILL);
+    if (pass == 2 && ddp_group_get_rank(group) == dies) raise(SIGKILL);
     if (ddp_model_end_backward(model, NULL) != DDP_OK) return argc > 1 ? 0 : 1;
   }
   if (getenv("STAY") != NULL) puts("made"), fflush(stdout);

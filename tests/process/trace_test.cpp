@@ -59,7 +59,7 @@ struct Training {
     ddp_trace_options options;
     OK(ddp_trace_options_init(&options, sizeof options));
     if (capacity != 0) options.capacity = capacity;
-    OK(ddp_group_start_trace(group, ddp_group_rank(group) == 0 ? trace().c_str() : nullptr, &options));
+    OK(ddp_group_start_trace(group, ddp_group_get_rank(group) == 0 ? trace().c_str() : nullptr, &options));
   }
   [[nodiscard]] std::string trace() const { return place + "/trace.json"; }
 

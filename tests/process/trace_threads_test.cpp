@@ -22,7 +22,7 @@ void work_in(ddp_group* part, const std::atomic<bool>& enough) {
   float going = 1;
   const ddp_tensor tensor{&going, DDP_F32, DDP_CPU, 0, 1, {1}};
   while (going > 0) {
-    if (ddp_group_rank(part) == 0 && enough.load()) going = 0;
+    if (ddp_group_get_rank(part) == 0 && enough.load()) going = 0;
     OK(ddp_group_all_reduce(part, &tensor, DDP_MIN, nullptr));
   }
 }

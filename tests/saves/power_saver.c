@@ -74,7 +74,7 @@ static int save(program *p, const char *folder) {
       return 3;
     }
     const int bytes = snprintf(line, sizeof line, "%lld\n", (long long)step);
-    if (ddp_group_rank(p->group) == 0 && write(STDOUT_FILENO, line, (size_t)bytes) != bytes) return 1;
+    if (ddp_group_get_rank(p->group) == 0 && write(STDOUT_FILENO, line, (size_t)bytes) != bytes) return 1;
   }
 }
 

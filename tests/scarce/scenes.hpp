@@ -267,7 +267,7 @@ inline const Scene kScenes[] = {
      [](Stage& s) { return pass(s); }},
     {"a pass with a comparison", [](Stage& s) { committed(s, [](ddp_model_options& o) { o.check_every = 1; }); },
      [](Stage& s) { return pass(s); }},
-    {"check", [](Stage& s) { committed(s); }, [](Stage& s) { return ddp_model_check(s.model, nullptr); }},
+    {"check", [](Stage& s) { committed(s); }, [](Stage& s) { return ddp_model_check_replicas(s.model, nullptr); }},
     {"sync of buffers", [](Stage& s) { committed(s); },
      [](Stage& s) { return ddp_model_sync_buffers(s.model, 1, nullptr); }},
     {"average", [](Stage& s) { committed(s), must(pass(s, DDP_PASS_LOCAL)); },

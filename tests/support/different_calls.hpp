@@ -177,7 +177,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_model_sync_buffers"}, [](CallWorld& w) { sync_buffers(*w.plain, 0); }},
       {{"ddp_model_sync_buffers"}, [](CallWorld& w) { sync_buffers(*w.threaded, 0); }},
       {{"ddp_model_average_parameters"}, [](CallWorld& w) { average_parameters(*w.threaded); }},
-      {{"ddp_model_check"}, [](CallWorld& w) { w.plain->replicas().check(); }},
+      {{"ddp_model_check_replicas"}, [](CallWorld& w) { w.plain->replicas().check(); }},
       {{"ddp_model_average_parameters"}, [](CallWorld& w) { average_parameters(*w.plain); }},
       {{"ddp_model_get_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().norm(INFINITY); }},
       {{"ddp_model_clip_grad_norm"}, [](CallWorld& w) { (void)w.sharded->gradients().clip_norm(1, 2); }},

@@ -3,6 +3,8 @@
 // position.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -39,6 +41,7 @@ struct Ways {
   bool values_in_group = false;  // parameters in ddp_group_alloc memory
   bool own_values = false;       // libddp keeps them from commit on; what was lent is spoiled then
   bool owned_grads = true;
+  bool later_grads = false;  // each pass gets them in memory of its own, which does not exist before and afterwards
   ddp_progress progress = DDP_PROGRESS_CALLER;
   double max_norm = 0;
   double clip_value = 0;
@@ -57,8 +60,25 @@ struct Ways {
   std::vector<int32_t> buckets{};  // of the program, with -1 between two; none: the library's
 };
 
+/// Pages that end the program when they are touched after they were unmapped.
+class GradientPages {
+ public:
+  explicit GradientPages(int64_t bytes)
+      : bytes_(static_cast<size_t>(bytes)),
+        data_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~GradientPages() { munmap(data_, bytes_); }
+  GradientPages(const GradientPages&) = delete;
+  GradientPages& operator=(const GradientPages&) = delete;
+  [[nodiscard]] void* data() const noexcept { return data_; }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
 struct FusedWorld {
   std::vector<std::vector<std::byte>> kept_values, kept_grads;
+  std::vector<std::unique_ptr<GradientPages>> later;
   std::vector<std::byte*> values;
   std::shared_ptr<model::Model> model;
   std::shared_ptr<optim::BuiltinOptimizer> optimizer;
@@ -87,8 +107,12 @@ struct FusedWorld {
       values.push_back(value);
       for (int64_t i = 0; i < count; ++i) set(value, i, std::sin(static_cast<double>(i) + static_cast<double>(p)));
       const Tensor grad = flat_tensor(kept_grads[p].data(), asked.dtype, count);
-      model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count),
-                           asked.owned_grads ? nullptr : &grad);
+      if (asked.later_grads)
+        model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count), nullptr,
+                             model::Model::Gradient::kLater);
+      else
+        model->add_parameter("p" + std::to_string(p), flat_tensor(value, asked.dtype, count),
+                             asked.owned_grads ? nullptr : &grad);
     }
     if (!ways.buckets.empty()) model->gradients().set_buckets(ways.buckets);
     make_optimizer(rule);
@@ -148,7 +172,18 @@ struct FusedWorld {
     random.discard(2);
     return static_cast<double>(random() % 20011) / 997.0 - 10.0;
   }
+  void give_grad(size_t p) {
+    later.resize(ways.shapes.size());
+    later[p] = std::make_unique<GradientPages>(ways.shapes[p] * dtype_size(ways.dtype));
+    const Tensor grad = flat_tensor(later[p]->data(), ways.dtype, ways.shapes[p]);
+    model->set_grad(static_cast<int32_t>(p), &grad);
+  }
+  void take_grads_back() {
+    for (int32_t p = 0; p < model->table().parameter_count(); ++p) model->set_grad(p, nullptr);
+    later.clear();
+  }
   void fill(int rank, int step) {
+    for (size_t p = 0; ways.later_grads && p < ways.shapes.size(); ++p) give_grad(p);
     for (size_t p = 0; p < ways.shapes.size(); ++p) {
       std::byte* const grad = model->table().parameter(static_cast<int32_t>(p)).grad.data;
       for (int64_t i = 0; i < ways.shapes[p]; ++i) set(grad, i, gradient(rank, step, p, i));

@@ -300,7 +300,7 @@ class KeepTraining {
   }
 
   ddp_status learn_members() {
-    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_size(group_)));
+    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_get_size(group_)));
     int64_t mine = id_;
     const int64_t one = 1;
     const auto all = static_cast<int64_t>(ids.size());

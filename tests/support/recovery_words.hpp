@@ -43,14 +43,14 @@ inline size_t check_who_is_there(const ddp_group* group, const std::vector<int64
 
 /// In a group of which a call has failed on this rank: it knows in which call each rank was.
 inline void check_whereabouts(const ddp_group* group) {
-  for (int32_t rank = 0; rank < ddp_group_size(group); ++rank) {
+  for (int32_t rank = 0; rank < ddp_group_get_size(group); ++rank) {
     ddp_rank_progress at{};
     at.struct_size = sizeof at;
     if (ddp_group_get_progress(group, rank, &at) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, ddp_last_error());
     const std::string call = ddp_call_name(at.call);
     expect(call.empty() ? at.in_call == 0 : call.compare(0, 4, "ddp_") == 0, "a call: " + call);
     // Empty: its first call was refused, because the group had broken before.
-    if (rank == ddp_group_rank(group)) expect_equal(at.in_call, 0, "this rank is in no call: " + call);
+    if (rank == ddp_group_get_rank(group)) expect_equal(at.in_call, 0, "this rank is in no call: " + call);
   }
 }
 

@@ -84,7 +84,7 @@ class Survivor {
     enter(State::kRendezvous);
     must(create_group());
     const std::vector<int32_t> joined = ranks_of(group_, ddp_group_get_joined);
-    expect((std::find(joined.begin(), joined.end(), ddp_group_rank(group_)) != joined.end()) == joins_,
+    expect((std::find(joined.begin(), joined.end(), ddp_group_get_rank(group_)) != joined.end()) == joins_,
            "a rank that joined");
     must(create_model());
   }
@@ -220,7 +220,7 @@ class Survivor {
   /// Who are we, and are we at the same step with the same weights? An exchange of its own, as a program has them.
   ddp_status learn_members() {
     constexpr size_t kWords = 3;
-    std::vector<int64_t> words(kWords * static_cast<size_t>(ddp_group_size(group_)));
+    std::vector<int64_t> words(kWords * static_cast<size_t>(ddp_group_get_size(group_)));
     int64_t mine[kWords] = {id_, step_, static_cast<int64_t>(hash_of(values()))};
     const int64_t each = kWords;
     const auto all = static_cast<int64_t>(words.size());

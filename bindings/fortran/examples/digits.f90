@@ -151,8 +151,8 @@ contains
     state%epoch = at%epoch
     call ddp_sampler_init(sampler)
     sampler%dataset_size = size(labels) - (size(labels) + 4) / 5
-    sampler%rank = ddp_group_rank(group)
-    sampler%size = ddp_group_size(group)
+    sampler%rank = ddp_group_get_rank(group)
+    sampler%size = ddp_group_get_size(group)
     call ddp_sampler_get_count(sampler, share)
     batch = global_batch / sampler%size
     do while (state%epoch < epochs)
@@ -168,7 +168,7 @@ contains
         '  train ', 100 * sums(2) / sums(3), '  test accuracy ', 100 * sums(4) / sums(5)
     end do
     call ddp_state_save_file(state, checkpoint) ! every rank calls, rank 0 writes
-    call ddp_model_check(model) ! are all weights the same on all ranks?
+    call ddp_model_check_replicas(model) ! are all weights the same on all ranks?
     if (sampler%rank == 0) print '(i0, a)', sampler%size, ' ranks, all equal'
     call ddp_optimizer_destroy(adam)
     call ddp_model_destroy(model)

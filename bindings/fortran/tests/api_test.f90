@@ -77,8 +77,8 @@ contains
     type(ddp_tensor) :: tensor
     integer(c_int32_t) :: stat
     integer :: i, rank, size
-    rank = ddp_group_rank(group)
-    size = ddp_group_size(group)
+    rank = ddp_group_get_rank(group)
+    size = ddp_group_get_size(group)
     call expect(size == 2, 'two ranks')
     counted = [(i * 10_c_int64_t**rank, i = 1, 5)]
     call ddp_group_all_reduce(group, ddp_tensor_of(counted), DDP_SUM)
@@ -136,7 +136,7 @@ contains
     do step = 1, 4
       refuse = step == 4
       call ddp_model_begin_backward(model, DDP_PASS_REDUCE)
-      grad = 2 * ddp_group_rank(group)
+      grad = 2 * ddp_group_get_rank(group)
       call ddp_model_mark_ready(model, index_of_w)
       call ddp_model_end_backward(model)
       call expect(all(grad == 1), 'the mean')
@@ -153,7 +153,7 @@ contains
     state%step = 3
     call ddp_state_save_file(state, folder // '/w.safetensors')
     call ddp_state_save(state, count_bytes)
-    call expect((written > 24) .eqv. (ddp_group_rank(group) == 0), 'a checkpoint through a function, on rank 0')
+    call expect((written > 24) .eqv. (ddp_group_get_rank(group) == 0), 'a checkpoint through a function, on rank 0')
     call ddp_model_set_metadata(model, 'best') ! NULL: removed
     w = 0
     call ddp_state_load_file(state, folder // '/w.safetensors', out_report=report)
@@ -161,7 +161,7 @@ contains
     call expect(all(w == 5) .and. report%step == 3 .and. text == 'step 3', 'loaded')
     call ddp_state_load_file(state, folder // '/none', stat=stat)
     call expect(stat == DDP_ERROR_IO, 'no file')
-    call ddp_model_check(model)
+    call ddp_model_check_replicas(model)
     call ddp_optimizer_destroy(optimizer)
     call expect(released == 1, 'released once')
     call ddp_model_destroy(model)
@@ -184,6 +184,6 @@ contains
     type(ddp_group), intent(in) :: group
     real(c_float), pointer :: p(:)
     call ddp_tensor_pointer(ddp_tensor(), p)
-    print '(a, i0)', 'wrong: went on ', ddp_group_rank(group)
+    print '(a, i0)', 'wrong: went on ', ddp_group_get_rank(group)
   end subroutine
 end program

@@ -196,7 +196,7 @@ program same_bits
   call get_environment_variable('SAME_BITS_PARTS', parts, length)
   if (length > 0) read (parts, *) meeting%virtual_ranks
   call ddp_group_create(group, options=meeting)
-  call start(ddp_group_rank(group))
+  call start(ddp_group_get_rank(group))
   model = lend_all(group)
   call ddp_sgd_options_init(rule)
   rule%rate = 0.0625_f64
@@ -208,7 +208,7 @@ program same_bits
   call ddp_ema_swap(ema, 0)
   call ddp_model_get_hash(model, averages)
   call ddp_ema_swap(ema, 0)
-  write (*, '(a, i0, a, i0, 6a)') 'rank ', ddp_group_rank(group), ' of ', ddp_group_size(group), ': parameters ', hex(parameters), &
+  write (*, '(a, i0, a, i0, 6a)') 'rank ', ddp_group_get_rank(group), ' of ', ddp_group_get_size(group), ': parameters ', hex(parameters), &
     ' averages ', hex(averages), ' loss ', hex(transfer(sums(1) / sums(2), 0_i64))
   flush (6)
   call ddp_group_barrier(group)

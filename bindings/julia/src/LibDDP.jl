@@ -27,11 +27,11 @@ export SGD, Adam, CustomOptimizer, EMA, step!, rate!
 export save_state, load_state!, save_latest, load_latest!, keep_state, Sampler, indices, BatchNorm, recover!
 
 # The rest of what a program may call: as LibDDP.name, or all of it with `using LibDDP.All`.
-const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :alltoall!, :allgather!, :reducescatter!, :alloc, :free!, :share!, :unshare!, :value, :set_grad!, :set_buckets!, :was_used, :zero_grad!, :mark_reduced!, :grad_norm, :scale_grad!, :sync_buffers!,
+const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :alltoall!, :allgather!, :reducescatter!, :alloc, :free!, :share!, :unshare!, :value, :add_parameter_without_grad!, :set_grad!, :set_buckets!, :was_used, :zero_grad!, :mark_reduced!, :grad_norm, :scale_grad!, :sync_buffers!,
     :check_replicas, :parameter_hash, :stats, :describe_plan, :metadata, :metadata!, :weight!, :last_pass!, :skip_backward, :join!,
     :pass_report, :hook!, :pull!, :Bucket, :contents, :gradients, :allreduce_as!, :average_parameters!, :loss_scale!, :loss_scale,
     :copy_loss_scale!, :skipped_count, :clip_grad_norm!, :clip_grad_value!, :allreduce_rows, :rate, :step_count, :parameter_options!,
-    :update_averages!, :swap!, :swapped, :Outer, :sync!, :resumed, :indices!, :forward!, :backward!, :log_level!, :abort, :group_error,
+    :update_averages!, :swap!, :swapped, :Outer, :sync!, :resumed, :indices!, :forward!, :backward!, :log_level!, :add_log_listener, :remove_log_listener, :group_number, :abort, :group_error,
     :backend, :waits, :stream!, :start_trace, :stop_trace, :trace, :log_metric, :failed_ranks, :joined_ranks, :rank_progress, :parts, :total_parts,
     :part_key, :reduce_part_metrics!, :Request, :isdone, :wait_any, :post_barrier, :post_allreduce!, :post_allgather!, :post_reducescatter!,
     :post_bcast!, :post_reduce!, :post_gather!, :post_scatter!, :post_alltoall!, :post_send, :post_receive!)

@@ -68,14 +68,17 @@ end
 Base.isopen(group::Group) = group.handle != C_NULL
 
 """This rank's number, from 0; -1 after closing."""
-group_rank(group::Group) = Int(Low.ddp_group_rank(group.handle))
+group_rank(group::Group) = Int(Low.ddp_group_get_rank(group.handle))
 
 """The number of ranks; -1 after closing."""
-group_size(group::Group) = Int(Low.ddp_group_size(group.handle))
+group_size(group::Group) = Int(Low.ddp_group_get_size(group.handle))
+
+"""Number of this group in this process, from 1, as in messages of the log; 0 after closing."""
+group_number(group::Group) = Int(Low.ddp_group_get_number(group.handle))
 
 """What the group really uses: `:SHM`, `:GLOO`, `:NCCL`, `:LOCAL`, or `:AUTO` alone."""
 function backend(group::Group)
-    found = Low.ddp_group_backend(group.handle)
+    found = Low.ddp_group_get_backend(group.handle)
     for name in (:AUTO, :GLOO, :NCCL, :SHM, :LOCAL)
         enumerator(:backend, name) == found && return name
     end

@@ -172,6 +172,65 @@ macro ddp_log_fn(f)
 end
 
 @doc raw"""
+A message of the log. Since 0.1.
+
+- `level`: never DDP_LOG_OFF
+- `code`: of the error that the message reports; DDP_OK: it reports none
+- `group`: ddp_group_get_number of the group that the message is about; 0: of none, or not known
+- `rank`: of this process in that group; -1: not known yet, or no group
+- `reserved`: 0
+"""
+struct ddp_log_message
+    struct_size::Int64
+    level::ddp_log_level
+    code::ddp_status
+    group::Int64
+    rank::Int32
+    reserved::Int32
+end
+
+@doc raw"""
+    @ddp_log_listener_fn(f)
+
+Receives log messages (ddp_add_log_listener). Called from any thread, one message at a time in the whole process. It may
+call ddp_add_log_listener, ddp_remove_log_listener (also for itself) and ddp_set_log; it must not make other calls of
+libddp, nor wait for a thread that does. A message that libddp logs on the same thread meanwhile goes to stderr alone. If
+a C++ exception leaves it, the line goes to stderr. A forked child logs to the same functions. `message` and `text`, which
+is one line without a newline, are valid during the call.
+"""
+macro ddp_log_listener_fn(f)
+    return esc(:(@cfunction($f, Cvoid, (Ptr{Cvoid}, Ptr{$ddp_log_message}, Ptr{UInt8}))))
+end
+
+@doc raw"""
+What an error is about, as numbers: ddp_get_error_details. A program reads them in the place of the text, which may
+change. Since 0.1.
+
+
+- `status`: that the failed call has returned; DDP_OK: no call has failed on this thread
+- `rank_count`: ranks that the error is about, see ddp_get_error_ranks
+- `parameter_count`: parameters that it is about, see ddp_get_error_parameters
+- `call`: the collective call that failed, for ddp_call_name(); of DIFFERENT_CALLS, that of the first of the two ranks. 0: the call was not collective
+- `other_call`: of DIFFERENT_CALLS, that of the second of the two ranks; else 0
+- `reserved`: 0
+- `bytes_expected`: where sizes differ, of the receiver or the lower rank; -1: it is not about sizes
+- `bytes_got`: where sizes differ, of the sender or the other rank; -1
+"""
+struct ddp_error_details
+    struct_size::Int64
+    status::ddp_status
+    rank_count::Int32
+    parameter_count::Int32
+    call::Int32
+    other_call::Int32
+    reserved::Int32
+    bytes_expected::Int64
+    bytes_got::Int64
+end
+
+const DDP_MAX_ERROR_LIST = 128
+
+@doc raw"""
     ddp_version()
 
 Version of the loaded library, packed as DDP_VERSION is. Local, any thread, cannot fail. Since 0.1.
@@ -233,9 +292,65 @@ function ddp_copy_last_error(buffer, capacity)
 end
 
 @doc raw"""
+    ddp_get_error_details(out_details)
+
+Numbers of the last call that failed on this thread, which ddp_last_error() describes. They are replaced by the next call
+that fails on this thread; a call that succeeds does not touch them.
+
+- parameters that were not marked: the ranks that did not mark them, or that abandoned the pass; the parameters, of each
+  rank the first 1,024;
+- MISMATCH of replicas: the ranks in the minority, or all if no content is on most ranks; all parameters that differ;
+- MISMATCH of ddp_model_commit: the ranks that differ from rank 0; the first parameter that differs, with its bytes;
+- any other MISMATCH: the ranks that differ from rank 0, or the ranks of the message, with its bytes;
+- PEER_FAILED and ABORTED: the rank that died, failed or left; TIMED_OUT: the ranks that are late;
+- DIFFERENT_CALLS: two ranks and both calls; bytes, if the same call has other sizes;
+- TOO_FEW_RANKS: the ranks that are dead; NO_MAJORITY: those that are out of reach.
+- `out_details`: filled; struct_size set by the caller
+Local, any thread. Errors: INVALID_ARGUMENT (which replaces the error that was asked for). Since 0.1.
+"""
+function ddp_get_error_details(out_details)
+    return ccall((:ddp_get_error_details, libddp), ddp_status, (Ptr{ddp_error_details},), out_details)
+end
+
+@doc raw"""
+    ddp_get_error_ranks(ranks, capacity, out_count)
+
+The ranks of ddp_get_error_details, in the group of the failed call.
+- `ranks`: filled with at most `capacity` ranks, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+- `out_count`: how many ranks the error is about, whatever the capacity, also if it is more than DDP_MAX_ERROR_LIST
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_get_error_ranks(ranks, capacity, out_count)
+    return ccall((:ddp_get_error_ranks, libddp), ddp_status, (Ptr{Int32}, Int32, Ptr{Int32}), ranks, capacity, out_count)
+end
+
+@doc raw"""
+    ddp_get_error_parameters(indices, capacity, out_count)
+
+The parameters of ddp_get_error_details, as their indices in the model of the failed call.
+- `indices`: filled with at most `capacity` indices, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+- `out_count`: how many parameters the error is about, whatever the capacity
+Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_get_error_parameters(indices, capacity, out_count)
+    return ccall((:ddp_get_error_parameters, libddp), ddp_status, (Ptr{Int32}, Int32, Ptr{Int32}), indices, capacity,
+        out_count)
+end
+
+@doc raw"""
+    ddp_call_name(call)
+
+Name of a call as in ddp_error_details and ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number.
+Constant text; the numbers may be others in another version of the library. Local, any thread. Since 0.1.
+"""
+function ddp_call_name(call)
+    return ccall((:ddp_call_name, libddp), Ptr{UInt8}, (Int32,), call)
+end
+
+@doc raw"""
     ddp_set_log(min_level, fn, user_data)
 
-Choose where log messages go. The only process-wide setting of the library.
+Choose where log messages go. Listeners (ddp_add_log_listener) get them too, whatever is set here.
 Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
 - `min_level`: messages below it are dropped
 - `fn`: receiver; NULL restores stderr
@@ -245,6 +360,36 @@ Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
 """
 function ddp_set_log(min_level, fn, user_data)
     return ccall((:ddp_set_log, libddp), ddp_status, (ddp_log_level, Ptr{Cvoid}, Ptr{Cvoid}), min_level, fn, user_data)
+end
+
+@doc raw"""
+    ddp_add_log_listener(min_level, fn, user_data, out_listener)
+
+Add a receiver of log messages, for a library or a framework that shares the process with others. Every listener gets each
+message of its level and above, in the order in which they were added.
+- `min_level`: messages below it are dropped; DDP_LOG_OFF: all
+- `fn`: receiver; not NULL. The same function may be added several times
+- `user_data`: handed to fn; the caller's, until ddp_remove_log_listener has returned
+- `out_listener`: its number, for ddp_remove_log_listener
+Local, any thread, also inside a listener, which does not get the message that is being handed over.
+Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (64 listeners are there). Since 0.1.
+"""
+function ddp_add_log_listener(min_level, fn, user_data, out_listener)
+    return ccall((:ddp_add_log_listener, libddp), ddp_status, (ddp_log_level, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Int64}), min_level,
+        fn, user_data, out_listener)
+end
+
+@doc raw"""
+    ddp_remove_log_listener(listener)
+
+Remove a listener. When this returns it is not running, and is never called again. Inside the listener itself, on the same
+thread: it is not called again when that call has returned.
+- `listener`: of ddp_add_log_listener; 0 and a number that was removed already are ignored
+Local, any thread; waits for a message that is being handed over on another thread. Errors: INVALID_ARGUMENT (a number
+that was never given out). Since 0.1.
+"""
+function ddp_remove_log_listener(listener)
+    return ccall((:ddp_remove_log_listener, libddp), ddp_status, (Int64,), listener)
 end
 
 @doc raw"""
@@ -439,30 +584,41 @@ function ddp_group_status(group)
 end
 
 @doc raw"""
-    ddp_group_rank(group)
+    ddp_group_get_rank(group)
 
 This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
 """
-function ddp_group_rank(group)
-    return ccall((:ddp_group_rank, libddp), Int32, (Ptr{ddp_group},), group)
+function ddp_group_get_rank(group)
+    return ccall((:ddp_group_get_rank, libddp), Int32, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
-    ddp_group_size(group)
+    ddp_group_get_number(group)
+
+Number of this group in this process: 1 for the first one that was created, and never used again; the same after
+ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
+Local, any thread. Since 0.1.
+"""
+function ddp_group_get_number(group)
+    return ccall((:ddp_group_get_number, libddp), Int64, (Ptr{ddp_group},), group)
+end
+
+@doc raw"""
+    ddp_group_get_size(group)
 
 Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
 """
-function ddp_group_size(group)
-    return ccall((:ddp_group_size, libddp), Int32, (Ptr{ddp_group},), group)
+function ddp_group_get_size(group)
+    return ccall((:ddp_group_get_size, libddp), Int32, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
-    ddp_group_backend(group)
+    ddp_group_get_backend(group)
 
 What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
 """
-function ddp_group_backend(group)
-    return ccall((:ddp_group_backend, libddp), ddp_backend, (Ptr{ddp_group},), group)
+function ddp_group_get_backend(group)
+    return ccall((:ddp_group_get_backend, libddp), ddp_backend, (Ptr{ddp_group},), group)
 end
 
 @doc raw"""
@@ -743,7 +899,7 @@ Options of a model. Fill with ddp_model_options_init(), then change what you nee
 - `unused`: DDP_UNUSED_ERROR (default) or DDP_UNUSED_ALLOW
 - `progress`: DDP_PROGRESS_AUTO (default); ranks may differ
 - `drift`: DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
-- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
+- `check_every`: k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an optimizer that has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks before the comparison, also values that have drifted on the owner. With shard alone it finds what has drifted since the last ddp_optimizer_step
 - `divisor`: DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
 - `uneven_inputs`: 1: ranks may run out of data and call ddp_model_join; costs one small message a pass, which nobody waits for, and excludes optimizers with shard; 0 (default)
 - `wire`: DDP_F16 or DDP_BF16: F32 and F64 gradients are sent with 16 bits. Each rank's gradient is divided by the number of ranks (DDP_AVERAGE) in its own type and rounded once; terms are added in the tree over the ranks, each sum rounded to 16 bits. The same bits on every rank, transport and bucket size, also where nothing travels because ranks reduce in place. What does not fit into F16 becomes infinite on all ranks, NaN stays NaN; BF16 has the range of F32 and 8 bits of precision. Gradients of 16 bits, and groups of one rank, are as they are. DDP_F32: gradients of 16 bits are added between GPUs as F32 and rounded once, as they always are in host memory; twice the bytes. 0 (default): no other type
@@ -871,6 +1027,26 @@ function ddp_model_add_array(model, name, data, grad, count, out_index)
 end
 
 @doc raw"""
+    ddp_model_add_parameter_without_grad(model, name, value, out_index)
+
+Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+none: they may take as much memory as the gradient has.
+- `name`: as for ddp_model_add_parameter
+- `value`: as for ddp_model_add_parameter, in host memory
+- `out_index`: its number, counted from 0; may be NULL
+Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+which take no memory). Since 0.1.
+"""
+function ddp_model_add_parameter_without_grad(model, name, value, out_index)
+    return ccall((:ddp_model_add_parameter_without_grad, libddp), ddp_status, (Ptr{ddp_model}, Cstring, Ptr{ddp_tensor},
+        Ptr{Int32}), model, name, value, out_index)
+end
+
+@doc raw"""
     ddp_model_add_buffer(model, name, value, out_index)
 
 Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
@@ -907,7 +1083,8 @@ end
     ddp_model_get_grad(model, index, out_grad)
 
 Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+without a gradient and has none). Since 0.1.
 """
 function ddp_model_get_grad(model, index, out_grad)
     return ccall((:ddp_model_get_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index, out_grad)
@@ -932,7 +1109,9 @@ Give this pass's memory of a gradient, for frameworks whose gradients move. Call
 parameter. The parameter must have been registered with a gradient of its own (not NULL).
 - `grad`: as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
-gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+       gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+       gradient: it has none any more, and libddp does not use its memory again
+Local. Errors: INVALID_ARGUMENT (also: another dtype, number
 of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
 this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
 """
@@ -953,7 +1132,7 @@ function ddp_model_sync_buffers(model, root, stream)
 end
 
 @doc raw"""
-    ddp_model_check(model, stream)
+    ddp_model_check_replicas(model, stream)
 
 Are parameters and buffers bitwise equal on all ranks? Compares content hashes. The option check_every does the same for
 parameters after every k-th pass.
@@ -961,8 +1140,8 @@ Collective, blocks. Errors: MISMATCH names the first tensor that differs, parame
 minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
 Since 0.1.
 """
-function ddp_model_check(model, stream)
-    return ccall((:ddp_model_check, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+function ddp_model_check_replicas(model, stream)
+    return ccall((:ddp_model_check_replicas, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
 end
 
 @doc raw"""
@@ -1125,7 +1304,7 @@ end
 The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
 and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
 they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
 Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
 pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
 the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -1197,14 +1376,16 @@ Who took part in a pass, the same on all ranks. With virtual ranks (ddp/virtual_
 - `contributors`: ranks whose gradients counted: they neither skipped nor joined, and their weight was above 0
 - `last`: 1: some rank has no batch for the next pass (ddp_model_set_last_pass, ddp_model_join)
 - `weight`: sum of their weights, formed in the tree over the ranks
-- `absent`: bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is said
+- `absent_count`: ranks that are not among the contributors: ddp_model_get_absent lists them
+- `reserved`: 0
 """
 struct ddp_pass_report
     struct_size::Int64
     contributors::Int32
     last::Int32
     weight::Float64
-    absent::Int64
+    absent_count::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -1272,6 +1453,21 @@ Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass
 """
 function ddp_model_get_pass_report(model, out_report)
     return ccall((:ddp_model_get_pass_report, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_pass_report}), model, out_report)
+end
+
+@doc raw"""
+    ddp_model_get_absent(model, ranks, capacity, out_count)
+
+The ranks that are not among the contributors of the last REDUCE pass, the same on all ranks; with virtual ranks their
+numbers. (Which ranks did not mark which parameters: ddp_get_error_details of the failed ddp_model_end_backward.)
+- `ranks`: filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+- `out_count`: how many there are, whatever the capacity
+Cost: a pass in which ranks are absent exchanges one more small message if the group has more than 63 ranks.
+Local. Errors: as ddp_model_get_pass_report. Since 0.1.
+"""
+function ddp_model_get_absent(model, ranks, capacity, out_count)
+    return ccall((:ddp_model_get_absent, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int32}, Int32, Ptr{Int32}), model, ranks,
+        capacity, out_count)
 end
 
 # ddp_nonfinite: What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
@@ -1915,6 +2111,18 @@ function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
         first, count, out_indices)
 end
 
+const DDP_EXPERIMENTAL_VERSION = 1
+
+@doc raw"""
+    ddp_experimental_version()
+
+DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_experimental_version()
+    return ccall((:ddp_experimental_version, libddp), Int32, ())
+end
+
 @doc raw"""
 A rule of the program. Since 0.1.
 
@@ -2214,10 +2422,9 @@ end
 
 The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
 ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-INVALID_ARGUMENT.
-Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-once then.
+memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+else there. Return at once then.
 - `bucket`: in a hook now
 Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
 """
@@ -2276,7 +2483,7 @@ end
     ddp_model_average_parameters(model, stream)
 
 Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
 checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
 (ddp_model_sync_buffers copies buffers).
 Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -2584,16 +2791,6 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_progress(group, rank, out_progress)
     return ccall((:ddp_group_get_progress, libddp), ddp_status, (Ptr{ddp_group}, Int32, Ptr{ddp_rank_progress}), group, rank,
         out_progress)
-end
-
-@doc raw"""
-    ddp_call_name(call)
-
-Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
-numbers may be others in another version of the library. Local, any thread. Since 0.1.
-"""
-function ddp_call_name(call)
-    return ccall((:ddp_call_name, libddp), Ptr{UInt8}, (Int32,), call)
 end
 
 @doc raw"""
@@ -3167,7 +3364,7 @@ end
 
 Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
 - `tensor`: filled
-- `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+- `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
 - `tag`: 0 or more
 - `out_request`: destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
 - `stream`: NULL
@@ -3210,7 +3407,7 @@ end
     ddp_request_wait_any(ids, count, timeout_ms, out_index)
 
 Wait until one of several requests has ended, of one group or of several.
-- `ids`: `count` numbers, from ddp_request_id
+- `ids`: `count` numbers, from ddp_request_get_id
 - `count`: 1 or more
 - `timeout_ms`: at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
        not come is waited for as long as the other rank lives
@@ -3225,22 +3422,22 @@ function ddp_request_wait_any(ids, count, timeout_ms, out_index)
 end
 
 @doc raw"""
-    ddp_request_id(request)
+    ddp_request_get_id(request)
 
 The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
 """
-function ddp_request_id(request)
-    return ccall((:ddp_request_id, libddp), Int64, (Ptr{ddp_request},), request)
+function ddp_request_get_id(request)
+    return ccall((:ddp_request_get_id, libddp), Int64, (Ptr{ddp_request},), request)
 end
 
 @doc raw"""
-    ddp_request_source(request)
+    ddp_request_get_source(request)
 
 The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
 Since 0.1.
 """
-function ddp_request_source(request)
-    return ccall((:ddp_request_source, libddp), Int32, (Ptr{ddp_request},), request)
+function ddp_request_get_source(request)
+    return ccall((:ddp_request_get_source, libddp), Int32, (Ptr{ddp_request},), request)
 end
 
 @doc raw"""

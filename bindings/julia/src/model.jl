@@ -58,6 +58,21 @@ function add_parameter!(model::Model, name::AbstractString, value::AbstractArray
 end
 
 """
+    add_parameter_without_grad!(model, name, value)
+
+Lend a parameter whose gradient comes later: `set_grad!` gives it in each pass, before its mark.
+"""
+function add_parameter_without_grad!(model::Model, name::AbstractString, value::AbstractArray)
+    index = Ref{Int32}(-1)
+    GC.@preserve value check(Low.ddp_model_add_parameter_without_grad(model.handle, name, optional(value), index))
+    push!(model.values, root(value))
+    push!(model.grads, awaited)
+    return Int(index[]) + 1
+end
+struct Awaited end # in the place of a gradient that is not there
+const awaited = Awaited()
+
+"""
     add_buffer!(model, name, value)
 
 Lend an array that is not trained but belongs to the model: running statistics, tables.
@@ -95,6 +110,12 @@ end
 """The number of parameters."""
 Base.length(model::Model) = Int(Low.ddp_model_get_parameter_count(model.handle))
 
+function value_tensor(model::Model, index::Integer)
+    tensor = Ref{Low.ddp_tensor}()
+    check(Low.ddp_model_get_value(model.handle, index - 1, tensor))
+    return tensor[]
+end
+
 function grad_tensor(model::Model, index::Integer)
     tensor = Ref{Low.ddp_tensor}()
     check(Low.ddp_model_get_grad(model.handle, index - 1, tensor))
@@ -103,6 +124,7 @@ end
 
 # The gradient of a parameter as an array of the parameter's size: what was lent, or libddp's memory. Nothing where that is on a GPU.
 function view_of(model::Model, index::Integer)
+    get(model.grads, index, nothing) isa Awaited && return nothing
     tensor = grad_tensor(model, index)
     lent = get(model.grads, index, nothing)
     lent === nothing && return tensor.device == Low.DDP_CPU ? library_array(tensor) : nothing
@@ -159,10 +181,17 @@ end
 """
     set_grad!(model, index, array)
 
-This pass's gradient of a parameter that was lent with one, for programs whose gradients move. Before `ready!`.
+This pass's gradient of a parameter that was lent with one or without, for programs whose gradients move. Before `ready!`. `nothing`, for a
+parameter that was lent without one: libddp does not use its memory again.
 """
+function set_grad!(model::Model, index::Integer, ::Nothing)
+    check(Low.ddp_model_set_grad(model.handle, index - 1, optional(nothing)))
+    model.grads[index] = awaited
+    isempty(model.views) || (model.views[index] = nothing)
+    return nothing
+end
 function set_grad!(model::Model, index::Integer, array::AbstractArray)
-    present, given = grad_tensor(model, index), describe(array)
+    present, given = value_tensor(model, index), describe(array)
     (present.dtype == given.dtype && prod(present.shape[1:present.ndim]) == length(array)) ||
         throw(ArgumentError("parameter $index needs a gradient of its own type and length, not a $(typeof(array)) of size $(size(array))"))
     GC.@preserve array check(Low.ddp_model_set_grad(model.handle, index - 1, optional(array)))
@@ -175,7 +204,7 @@ end
 sync_buffers!(model::Model; root::Integer = 0) = check(Low.ddp_model_sync_buffers(model.handle, root, model.stream))
 
 """Throw `:MISMATCH` with the first difference unless parameters and buffers are bitwise equal on all ranks. Collective."""
-check_replicas(model::Model) = check(Low.ddp_model_check(model.handle, model.stream))
+check_replicas(model::Model) = check(Low.ddp_model_check_replicas(model.handle, model.stream))
 
 """One number over names and contents of all parameters on this rank."""
 function parameter_hash(model::Model)

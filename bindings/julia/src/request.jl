@@ -55,7 +55,7 @@ end
 """Wait until it has ended, and give what the blocking call gives: of a receive the rank that sent."""
 function Base.fetch(request::Request)
     wait(request)
-    return request.result === nothing ? Int(Low.ddp_request_source(request.handle)) : request.result
+    return request.result === nothing ? Int(Low.ddp_request_get_source(request.handle)) : request.result
 end
 
 """
@@ -64,7 +64,7 @@ end
 Wait until one of the requests has ended, and give its place, from 1; after `timeout` seconds `nothing`. Throws the error of that request.
 """
 function wait_any(requests; timeout::Union{Real,Nothing} = nothing)
-    ids = Int64[Low.ddp_request_id(request.handle) for request in requests]
+    ids = Int64[Low.ddp_request_get_id(request.handle) for request in requests]
     stop = timeout === nothing ? Inf : time() + timeout
     index = Ref{Int32}(-1)
     GC.@preserve requests while true

@@ -24,11 +24,12 @@ together. Needs `Model(group; uneven_inputs = true)`. Collective.
 join!(model::Model) = with_callback(_ -> Low.ddp_model_join(model.handle, model.stream), model.rule)
 
 """Who took part in the last pass: `contributors`, `weight` (their sum), `last` (some rank has no batch for the next), `absent` (the
-ranks from 0 to 62 that did not contribute)."""
+ranks that did not contribute)."""
 function pass_report(model::Model)
     T = Low.ddp_pass_report
     found = Ref(T(sizeof(T), zeros(Int64, fieldcount(T) - 1)...))
     check(Low.ddp_model_get_pass_report(model.handle, found))
-    absent = [rank for rank in 0:62 if isodd(found[].absent >> rank)]
-    return merge(report(found[]), (last = found[].last != 0, absent = absent))
+    absent, count = zeros(Int32, found[].absent_count), Ref{Int32}(0)
+    check(Low.ddp_model_get_absent(model.handle, absent, length(absent), count))
+    return (contributors = Int(found[].contributors), last = found[].last != 0, weight = found[].weight, absent = Int.(absent))
 end

@@ -21,12 +21,12 @@ A tensor is anything that speaks the buffer protocol, an array interface or DLPa
 ``libddp.torch`` and ``libddp.jax`` are adapters for these frameworks; they import them, this package does not.
 """
 from . import low as low
-from ._library import build_info, set_log, version  # first: it checks that the right library was loaded
+from ._library import LogListener, LogMessage, build_info, set_log, version  # first: it checks that the right library was loaded
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._ema import Ema
 from ._outer import Outer
 from ._enums import Backend, Divisor, Drift, DType, Links, LogLevel, NonFinite, PassMode, Progress, Reduce, Status, SumOrder, Unused
-from ._errors import (AbortedError, BrokenGroupError, CallbackError, DifferentCallsError, Error, FencedError, FileError, InternalError, InvalidArgumentError,
+from ._errors import (AbortedError, BrokenGroupError, CallbackError, DifferentCallsError, Error, ErrorDetails, FencedError, FileError, InternalError, InvalidArgumentError,
                       InvalidStateError, MismatchError, NoCheckpointError, NoMajorityError, NotSupportedError, OutOfMemoryError, PeerFailedError, TensorError, TimedOutError,
                       TooFewRanksError)
 from ._group import Group, Rows, part_key
@@ -43,8 +43,8 @@ from ._view import View
 
 __version__ = low.DDP_VERSION_STRING
 __all__ = [
-    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "DifferentCallsError", "Divisor", "Drift", "Ema", "Error",
-    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "Metadata",
+    "AbortedError", "Adam", "Backend", "BatchNorm", "BrokenGroupError", "Bucket", "BucketParameter", "CallbackError", "CustomOptimizer", "DType", "DifferentCallsError", "Divisor", "Drift", "Ema", "Error", "ErrorDetails",
+    "FencedError", "FileError", "Group", "InternalError", "InvalidArgumentError", "InvalidStateError", "Links", "Loaded", "LogLevel", "LogListener", "LogMessage", "Metadata",
     "MismatchError", "Model", "NoCheckpointError", "NoMajorityError", "NonFinite", "NotSupportedError", "Optimizer", "OutOfMemoryError", "Outer",
     "PassMode", "PassReport", "PeerFailedError", "PowerSGD", "Progress", "RankProgress", "Recovery", "Reduce", "Request", "Rows", "SGD", "Sampler",
     "Slice", "State", "Status", "Store", "SumOrder", "TensorError", "TimedOutError", "TooFewRanksError", "Unused", "View", "batch_norm_backward",

@@ -93,7 +93,7 @@ class Transfer(Work):
                 return
             self._taken = True
             request, self.request = self.request, None
-        self.source = low.ddp_request_source(request)
+        self.source = low.ddp_request_get_source(request)
         low.ddp_request_destroy(request)
         if isinstance(error, MismatchError):
             error = InvalidArgumentError(str(error).replace(" U8 elements", " bytes"))
@@ -180,7 +180,7 @@ class Messages:
                 self._watched = list(watched)
                 if self._closing:
                     return
-            ids = array.array("q", [low.ddp_request_id(request) for each in watched if (request := each.request) is not None])
+            ids = array.array("q", [low.ddp_request_get_id(request) for each in watched if (request := each.request) is not None])
             try:
                 if ids:
                     low.ddp_request_wait_any(ids.buffer_info()[0], len(ids), int(1000 * _WATCHED))

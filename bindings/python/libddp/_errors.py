@@ -2,16 +2,30 @@
 """Exceptions: one class for each status, with the library's sentence as text."""
 from __future__ import annotations
 
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from . import low
 from ._enums import Status
 
 
+class ErrorDetails(NamedTuple):
+    """What an error is about, as numbers. A list that is empty, a call "" and bytes -1 mean: it is not about that, or not known."""
+
+    ranks: tuple[int, ...] = ()  #: ranks of the group, ascending, at most 128
+    rank_count: int = 0  #: how many, also if there are more
+    parameters: tuple[int, ...] = ()  #: numbers of parameters, ascending, at most 128
+    parameter_count: int = 0  #: how many, also if there are more
+    call: str = ""  #: the collective call that failed, as C names it; of DifferentCallsError that of the first of the two ranks
+    other_call: str = ""  #: of DifferentCallsError that of the second
+    bytes_expected: int = -1  #: where sizes differ, of the receiver or the lower rank
+    bytes_got: int = -1  #: where sizes differ, of the sender or the other rank
+
+
 class Error(RuntimeError):
-    """A call of libddp failed. ``status`` says how, the text who and what to do."""
+    """A call of libddp failed. ``status`` says how, the text who and what to do, ``details`` the same in numbers."""
 
     status: int
+    details: ErrorDetails = ErrorDetails()
 
     def __init__(self, text: str, status: Optional[int] = None) -> None:
         super().__init__(text)
@@ -131,9 +145,11 @@ _CLASSES = {int(cls.status): cls for cls in (
     NoCheckpointError, NoMajorityError, DifferentCallsError)}
 
 
-def make(status: int, text: str) -> Error:
+def make(status: int, text: str, details: tuple = ()) -> Error:
     """What a failed call of the module `low` raises."""
-    return _CLASSES.get(status, Error)(text, Status(status) if status in _CLASSES else status)
+    error = _CLASSES.get(status, Error)(text, Status(status) if status in _CLASSES else status)
+    error.details = ErrorDetails(*details)
+    return error
 
 
 low.set_error_factory(make)

@@ -70,7 +70,7 @@ class Group(Messages, Requests, Closing):
 
     def _own(self, raw: Any) -> None:
         self._handle = Handle(raw, low.ddp_group_destroy)
-        self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)  # for forked children too, which the library refuses
+        self._rank, self._size = low.ddp_group_get_rank(raw), low.ddp_group_get_size(raw)  # for forked children too, which the library refuses
         self._memory: weakref.WeakSet[View] = weakref.WeakSet()
         self._shared: dict[int, Lent] = {}  # memory of share(), by its address
         self._handle.kept.append(self._shared)
@@ -97,7 +97,7 @@ class Group(Messages, Requests, Closing):
 
     def _collective(self, function: Callable, *arguments: Any) -> Any:
         raw = self._raw
-        if low.ddp_group_size(raw) == 1:
+        if low.ddp_group_get_size(raw) == 1:
             return function(raw, *arguments)
         return call(lambda reason: low.ddp_group_abort(raw, reason), function, raw, *arguments)
 
@@ -106,6 +106,11 @@ class Group(Messages, Requests, Closing):
         """This rank's number, 0 to size - 1."""
         self._handle.get("group")
         return self._rank
+
+    @property
+    def number(self) -> int:
+        """Number of this group in this process, from 1, as in :class:`libddp.LogMessage`."""
+        return low.ddp_group_get_number(self._handle.get("group"))
 
     @property
     def size(self) -> int:
@@ -128,7 +133,7 @@ class Group(Messages, Requests, Closing):
     @property
     def backend(self) -> Backend:
         """What the group really uses."""
-        return Backend(low.ddp_group_backend(self._raw))
+        return Backend(low.ddp_group_get_backend(self._raw))
 
     @property
     def waits(self) -> tuple[float, ...]:
@@ -185,7 +190,7 @@ class Group(Messages, Requests, Closing):
             try:
                 report = low.ddp_group_recover(raw, struct)
             finally:
-                self._rank, self._size = low.ddp_group_rank(raw), low.ddp_group_size(raw)
+                self._rank, self._size = low.ddp_group_get_rank(raw), low.ddp_group_get_size(raw)
         for model in kept:
             model._after_recovery()
         return recovery_of(report, raw)

@@ -125,6 +125,14 @@ class Model(Passes, Pulling, Closing):
             self._keep(("grad", index), other, f"the gradient of {name!r}")
         return index
 
+    def add_parameter_without_grad(self, name: str, value: Any) -> int:
+        """Lend a parameter whose gradient comes later: :meth:`set_grad` gives it in each pass, before its mark. Returns its number."""
+        lent = lend(value, f"parameter {name!r}")
+        index = low.ddp_model_add_parameter_without_grad(self._raw, name, lent.tensor)
+        self._names[name] = index
+        self._keep(("value", index), lent, f"parameter {name!r}")
+        return index
+
     def add_buffer(self, name: str, value: Any) -> int:
         """Lend a tensor that belongs to the model but is not trained. Returns its number."""
         lent = lend(value, f"buffer {name!r}")
@@ -140,6 +148,11 @@ class Model(Passes, Pulling, Closing):
         if key in self._called or (former is None and lent.place is not None):
             self._watched.put(key, lent.place, what)
             self._called[key] = what
+
+    def _forget(self, key: tuple) -> None:
+        self._lent.pop(key, None)
+        self._watched.pop(key, None)
+        self._called.pop(key, None)
 
     def _watch(self, owner: Any, what: str) -> None:
         """The owner of memory that the model knows in another way: has it moved?"""
@@ -272,9 +285,14 @@ class Model(Passes, Pulling, Closing):
         self._views.add(view)
         return view
 
-    def set_grad(self, key: Key, grad: Any) -> None:
-        """Give this pass's gradient, for frameworks whose gradients move. It is kept until the next set_grad()."""
+    def set_grad(self, key: Key, grad: Optional[Any]) -> None:
+        """Give this pass's gradient, for frameworks whose gradients move. It is kept until the next set_grad(); None, for a parameter that
+        was added without a gradient: libddp uses its memory no more."""
         index = self.index(key)
+        if grad is None:
+            low.ddp_model_set_grad(self._raw, index, None)
+            self._forget(("grad", index))
+            return
         lent = lend(grad, f"the gradient of parameter {key!r}")
         value = self._lent[("value", index)]
         if (lent.dtype, lent.shape) != (value.dtype, value.shape):
@@ -318,10 +336,10 @@ class Model(Passes, Pulling, Closing):
         self._collective(low.ddp_model_sync_buffers, root, stream)
         self._give()
 
-    def check(self, *, stream: Optional[int] = None) -> None:
+    def check_replicas(self, *, stream: Optional[int] = None) -> None:
         """Raise MismatchError unless parameters and buffers are bitwise equal on all ranks."""
         self._take()
-        self._collective(low.ddp_model_check, stream)
+        self._collective(low.ddp_model_check_replicas, stream)
 
     def hash(self) -> int:
         """One 64-bit number over the names and contents of all parameters of this rank."""

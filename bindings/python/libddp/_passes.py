@@ -20,7 +20,7 @@ class PassReport(NamedTuple):
     contributors: int  #: ranks whose gradients counted
     weight: float  #: sum of their weights
     last: bool  #: has some rank no batch for the next pass?
-    absent: tuple[int, ...] = ()  #: the ranks from 0 to 62 that did not contribute
+    absent: tuple[int, ...] = ()  #: the ranks that did not contribute
 
 
 class Passes:
@@ -152,8 +152,7 @@ class Passes:
     def pass_report(self) -> PassReport:
         """Who took part in the last reducing pass."""
         report = low.ddp_model_get_pass_report(self._raw)
-        absent = tuple(rank for rank in range(63) if report.absent >> rank & 1)
-        return PassReport(report.contributors, report.weight, bool(report.last), absent)
+        return PassReport(report.contributors, report.weight, bool(report.last), low.ddp_model_get_absent(self._raw))
 
     def skip_backward(self, *, stream: Optional[int] = None) -> None:
         """Take part in one reducing pass without a batch, in the place of backward(): contribute nothing, receive the result."""

@@ -48,7 +48,7 @@ class Request:
         self._handle.close()
 
     def _result(self) -> Any:
-        return low.ddp_request_source(self._handle.get("request")) if self._value is None else self._value
+        return low.ddp_request_get_source(self._handle.get("request")) if self._value is None else self._value
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self.done():
@@ -65,7 +65,7 @@ def wait_any(requests: Sequence[Request], timeout: Optional[float] = None) -> in
     that request."""
     if not requests:
         raise ValueError("no request is given")
-    ids = array.array("q", [low.ddp_request_id(request._handle.get("request")) for request in requests])
+    ids = array.array("q", [low.ddp_request_get_id(request._handle.get("request")) for request in requests])
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         found = low.ddp_request_wait_any(ids.buffer_info()[0], len(ids), _slice(until))

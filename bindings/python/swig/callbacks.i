@@ -35,6 +35,12 @@ static void ddp_on_log(void *user_data, ddp_log_level level, const char *text) {
   PyGILState_Release(state);
 }
 
+static void ddp_on_message(void *user_data, const ddp_log_message *message, const char *text) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  ddp_call((PyObject *)user_data, Py_BuildValue("(iiLis)", (int)message->level, (int)message->code, (long long)message->group, (int)message->rank, text));
+  PyGILState_Release(state);
+}
+
 /* The callable gets one tuple, of which libddp._optimizer makes a Slice. */
 static int32_t ddp_on_update(void *user_data, const ddp_update_slice *slice) {
   const PyGILState_STATE lock = PyGILState_Ensure();
@@ -142,6 +148,7 @@ DDP_KEPT_CALLBACK(ddp_update_fn, ddp_on_update)
 DDP_CALLBACK(ddp_write_fn, ddp_on_write)
 DDP_CALLBACK(ddp_read_fn, ddp_on_read)
 DDP_CALLBACK(ddp_log_fn, ddp_on_log)
+DDP_CALLBACK(ddp_log_listener_fn, ddp_on_message) /* the package keeps it until it is removed */
 
 /* The receiver of the log lives until the next one is set: then libddp uses the former no more. */
 %typemap(argout, noblock=1) (ddp_log_fn fn, void *user_data) {

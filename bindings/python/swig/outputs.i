@@ -84,9 +84,19 @@ DDP_REPORT_OUTPUT(ddp_model_stats *out_stats)
 DDP_REPORT_OUTPUT(ddp_outer_stats *out_stats)
 DDP_REPORT_OUTPUT(ddp_pass_report *out_report)
 DDP_REPORT_OUTPUT(ddp_load_report *out_report)
+DDP_REPORT_OUTPUT(ddp_error_details *out_details)
 DDP_REPORT_OUTPUT(ddp_recovery *out_recovery)
 DDP_REPORT_OUTPUT(ddp_rank_progress *out_progress)
 DDP_REPORT_OUTPUT(ddp_virtual_ranks *out_ranks)
+
+%typemap(in, numinputs=0, noblock=1) (int32_t *indices, int32_t capacity, int32_t *out_count) (int32_t room[DDP_MAX_ERROR_LIST], int32_t found = 0) {
+  $1 = room;
+  $2 = DDP_MAX_ERROR_LIST;
+  $3 = &found;
+}
+%typemap(argout, noblock=1) (int32_t *indices, int32_t capacity, int32_t *out_count) {
+  $result = ddp_append($result, ddp_from_ranks($1, found$argnum < $2 ? found$argnum : $2));
+}
 
 /* Ranks of a group come back as a tuple: it has, or had, at most 65,536. */
 %typemap(in, numinputs=0, noblock=1) (int32_t *ranks, int32_t capacity, int32_t *out_count) (int32_t found = 0) {

@@ -92,9 +92,44 @@ class Errors(Test):
             self.assertIsInstance(caught.exception, libddp.BrokenGroupError)
             with self.assertRaises(libddp.DifferentCallsError):
                 group.check()
+            details = caught.exception.details
+            self.assertEqual((details.ranks, details.rank_count, details.parameters), ((0, 1), 2, ()))
+            self.assertEqual((details.call, details.other_call), ("ddp_group_reduce_metrics", "ddp_group_barrier"))
+            self.assertEqual((details.bytes_expected, details.bytes_got), (-1, -1))
             return caught.exception.status
 
         self.assertEqual(ranks(2, run), [Status.DIFFERENT_CALLS] * 2)
+
+    def test_a_gradient_that_comes_later(self):
+        def run(group):
+            model = libddp.Model(group)
+            model.add_parameter_without_grad("later", array("f", [0, 0]))
+            model.commit()
+            for turn in range(3):
+                grad = array("f", [turn, 2 * group.rank])
+                with self.assertRaises(libddp.InvalidStateError) as caught, model.backward():
+                    model.mark_ready("later")
+                self.assertEqual((caught.exception.details.parameters, caught.exception.details.ranks), ((0,), ()))
+                with model.backward():
+                    model.set_grad("later", grad)
+                    model.mark_ready("later")
+                self.assertEqual(list(grad), [turn, 1])
+                model.set_grad("later", None)
+            return True
+
+        self.assertEqual(ranks(2, run), [True] * 2)
+
+    def test_listeners_are_told_of_the_group(self):
+        first, second = [], []
+        with libddp.LogListener(first.append), libddp.LogListener(second.append, "debug"), libddp.Group() as group:
+            libddp.Model(group).commit()
+            number = group.number
+        count = len(second)
+        libddp.Model(libddp.Group()).commit()
+        self.assertEqual([(each.level, each.group, each.rank, each.status) for each in first], [(libddp.LogLevel.WARNING, number, 0, 0)])
+        self.assertIn("no parameters", first[0].text)
+        self.assertGreater(count, 1)
+        self.assertEqual(len(second), count)
 
     def test_a_failing_update_comes_out_as_itself(self):
         model = one_parameter(libddp.Group())

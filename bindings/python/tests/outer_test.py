@@ -27,7 +27,7 @@ def train(group):
                 outer.step()
             stats = outer.stats
             outer.sync()
-            model.check()
+            model.check_replicas()
         return value[0], stats["steps"], stats["exchanges"], stats["under_way"]
 
 

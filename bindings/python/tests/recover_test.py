@@ -139,7 +139,7 @@ class Training:
                     except libddp.BrokenGroupError:
                         pass  # one more is dead
         self.group.barrier()
-        self.model.check()
+        self.model.check_replicas()
         print("members", self.members)
         print("weights", list(self.value), flush=True)
 """

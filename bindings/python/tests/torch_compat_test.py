@@ -110,7 +110,7 @@ for divide in (True, False):
             train(net, step)
             assert is_mean(net, step=step, ranks=(0, 1) if step < 2 else (1,), divisor=2 if step < 2 or divide else 1), step
             optimizer.step()
-    net.model.check()
+    net.model.check_replicas()
 net = DDP(Net())
 steps = 0
 def all_or_none():
@@ -131,7 +131,7 @@ with Join(two):
             with contextlib.nullcontext() if step % 2 else each.no_sync():
                 each(x(step=step)).pow(2).mean().backward()
 for each in two:
-    each.model.check()
+    each.model.check_replicas()
 """)
 
     def test_ignored_parameters_and_buffers(self):
@@ -143,7 +143,7 @@ DDP._set_params_and_buffers_to_ignore_for_model(module, ["first.weight", "seen"]
 net = DDP(module)
 train(net)
 assert net.model.names == ("first.bias", "last.weight", "last.bias") and module.first.weight.eq(rank + 1).all() and module.seen.eq(rank).all()
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_keywords(self):

@@ -41,7 +41,7 @@ init(2)
 net = DDP(torch.nn.Linear(3, 2))
 assert (group().rank, group().size) == (rank, 2) and net.group is group()
 trains(net, 2)
-net.model.check()
+net.model.check_replicas()
 second = DDP(torch.nn.Linear(3, 2))              # several models share the group
 assert second.group is net.group
 trains(second, 2), trains(net, 2)

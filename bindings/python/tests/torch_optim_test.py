@@ -62,7 +62,7 @@ for own, original, keywords in cases:
                 for scheduler in schedulers:
                     scheduler.step()
         assert torch.equal(before, net.module[2].bias)        # in no group
-        net.model.check()
+        net.model.check_replicas()
         net.close()
 """)
 
@@ -170,7 +170,7 @@ for more in ({"shard": True}, {"shard": True, "in_backward": True}, {}):
     for step in range(4):
         step_both(net, alone, ours, theirs, step)
         assert close(net, alone), (more, step)
-    net.model.check()
+    net.model.check_replicas()
     libddp.State(net.model).save("here.st")
     assert not close(other, alone)
     values = [p.detach().clone() for p in net.parameters()]
@@ -184,7 +184,7 @@ net.double()                                            # lent again, with rank 
 net.module.weight.data += rank
 net(torch.ones(1, 3).double()).sum().backward()
 torch.optim.SGD(net.parameters(), lr=0.1).step()
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_one_rank_saves_alone(self):
@@ -205,7 +205,7 @@ for own, original, keywords in ((AdamW, torch.optim.AdamW, dict(lr=0.01)), (SGD,
                 assert state["state"].keys() == wanted.keys()
                 assert all(torch.allclose(state["state"][i][key], wanted[i][key], atol=1e-6) for i in wanted for key in wanted[i])
         assert close(net, alone)
-        net.model.check()
+        net.model.check_replicas()
         net.close()
 """)
 
@@ -222,7 +222,7 @@ for own, original in ((SGD, torch.optim.SGD), (AdamW, torch.optim.AdamW)):
         for step in range(3):
             step_both(net, alone, ours, theirs, step, lambda parameters: change(parameters[1 if step == 1 else 0]))
             assert close(net, alone), (own, change, step)
-        net.model.check()
+        net.model.check_replicas()
         net.close()
         for more in ({"shard": True}, {"in_backward": True}):
             net = DDP(nn.Linear(3, 2))
@@ -256,7 +256,7 @@ for more in ({"shard": True}, {"in_backward": True}, {"max_norm": 1.0}):
     assert optimizer.own.step_count == 1
     net(x(rank, 1)).sum().backward()
     optimizer.step()
-    net.model.check()
+    net.model.check_replicas()
     net.close()
 """)
 
@@ -321,7 +321,7 @@ with warnings.catch_warnings(record=True) as seen:
     assert any("amsgrad" in str(found.message) and "recover" in str(found.message) for found in seen), seen
 other.step()
 assert len(other.state) == 2
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_grad_scaler_with_shard(self):
@@ -346,7 +346,7 @@ for explicit in (False, True):
             assert scaler.get_scale() == (8.0 if step < 2 else 4.0 if step < 4 else 2.0), (step, scaler.get_scale())
             assert close(net, alone), (explicit, own, step)
         assert ours.own.step_count == 4
-        net.model.check()
+        net.model.check_replicas()
         net.close()
 net = DDP(nn.Linear(3, 2))
 late = AdamW(net.parameters(), in_backward=True)

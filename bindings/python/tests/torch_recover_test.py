@@ -41,7 +41,7 @@ while group.size < 3 or step < 4 or not (joins or len(sizes) > 3 and 2 in sizes)
         assert found.step == sgd.own.step_count and found.step in (step, step + 1), (found, step)
         sizes += [found.previous_size] * (found.step - step)
         step = found.step
-ddp.model.check()
+ddp.model.check_replicas()
 if group.rank == 0:
     torch.save((sizes, net.state_dict()), sys.argv[2])
 group.barrier()

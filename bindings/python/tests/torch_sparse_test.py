@@ -73,7 +73,7 @@ for step in range(6):
             optimizer.step()
     assert all(map(torch.equal, net.module.parameters(), theirs.module.parameters())), step
 assert net.module.table.weight.grad.is_sparse
-net.model.check()
+net.model.check_replicas()
 assert net.model.stats()["gradient_bytes"] < net.module.table.weight.nbytes, "the table has no dense gradient"
 """)
 
@@ -104,7 +104,7 @@ for step, users in enumerate(([0], [], [1], [0, 1])):
     if users:
         assert mine.is_sparse and torch.allclose(mine.to_dense(), wanted.to_dense(), atol=1e-7), step
     torch.optim.SGD(net.parameters(), lr=0.1).step()
-net.model.check()
+net.model.check_replicas()
 # without find_unused_parameters it is an error on all ranks, and the next pass is a good one
 net = DDP(Table())
 import warnings
@@ -137,7 +137,7 @@ for by_world in (True, False):
     for mine, wanted in zip(net.module.parameters(), theirs.module.parameters()):
         assert torch.equal(mine, group().broadcast(mine.detach().clone()))
         assert not by_world or torch.allclose(mine, wanted, atol=1e-6), by_world
-    net.model.check()
+    net.model.check_replicas()
 """)
 
     def test_two_wrappers_in_one_pass(self):
@@ -178,7 +178,7 @@ for optimizer in optimizers:
     optimizer.step()
 changed = [not torch.equal(was, p) for was, p in zip(before, net.module.parameters())]
 assert changed == [True, True, True, False, False], changed
-net.model.check()
+net.model.check_replicas()
 # a table that is used as a dense one too
 class Tied(nn.Module):
     def __init__(self):

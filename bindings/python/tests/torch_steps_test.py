@@ -48,7 +48,7 @@ def both(make, keywords, do, steps=4):
         for side in sides:
             do(side, step)
         same(sides, (make, keywords, do.__name__, step))
-    sides[0].net.model.check()
+    sides[0].net.model.check_replicas()
     return sides
 def fails(kind, text, call):
     try:

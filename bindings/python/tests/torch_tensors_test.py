@@ -62,11 +62,11 @@ for step in range(4):
 assert torch.equal(first, torch.zeros(3)), "what the program keeps of it is not written to"
 net.model.sync_buffers()
 assert torch.equal(net.module.avg, wanted)
-net.model.check()
+net.model.check_replicas()
 if rank == 1:
     net.module.avg = net.module.avg + 1
 with fails(libddp.MismatchError, "avg"):
-    net.model.check()
+    net.model.check_replicas()
 """)
 
     def test_their_data_replaced(self):
@@ -119,7 +119,7 @@ for turn in range(3):
     for name, value in all_of().items():
         wanted = complex(0, -(turn + 1)) if name == "conjugate" else True if value.dtype == torch.bool else turn + 1
         assert bool((value == wanted).all()), (turn, name, value)
-net.model.check()
+net.model.check_replicas()
 libddp.State(net.model).save("odd.st")
 for value in all_of().values():
     value[:, :1].zero_() if value.shape == (3, 4) and value.stride(1) == 0 else value.zero_()
@@ -146,7 +146,7 @@ for dtype in dtypes:
         wrapped = DDP(net)
         assert net.base.dtype == dtype and torch.equal(net.base.detach().contiguous().view(torch.uint8), wanted), (dtype, kind)
         wrapped(x).sum().backward()
-        wrapped.model.check()
+        wrapped.model.check_replicas()
         wrapped.close()
 """)
 
@@ -182,7 +182,7 @@ with net.join():
         net.zero_grad()
         net(x).sum().backward()
 assert net.module.seen.item() == 5, net.module.seen
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_they_are_the_same_after_a_repair(self):
@@ -195,7 +195,7 @@ if rank == 2:
 net.zero_grad()
 net(x).sum().backward()
 assert net.model.stats()["repairs"] == 1
-net.model.check()
+net.model.check_replicas()
 equal_on_all_ranks(net.module.avg, net.module.linear.weight)
 """, size=3)
 
@@ -236,7 +236,7 @@ for change in (lambda m: setattr(m.linear.weight, "data", torch.zeros(2, 3)), la
         libddp.State(net.model).save("moved.st")
     net(x.to(net.module.linear.weight.dtype)).sum().backward()
     assert net.module.linear.weight.grad.ne(0).any() and net.module.linear.weight.grad.dtype == net.module.linear.weight.dtype
-    net.model.check()
+    net.model.check_replicas()
     optimizer = libddp.SGD(net.model)
     net.module.linear.weight.data = torch.zeros(2, 3, dtype=net.module.linear.weight.dtype)
     with fails(libddp.TensorError, "parameter 'linear.weight' was moved"):
@@ -357,7 +357,7 @@ for shard in (False, True):
         assert torch.allclose(mine["state"][index]["exp_avg"], wanted["exp_avg"], atol=1e-6)
     ours.load_state_dict(copy.deepcopy(original)), theirs.load_state_dict(original)
     step_both(3)
-    net.model.check()
+    net.model.check_replicas()
     with fails(libddp.NotSupportedError, "'conv.weight'", "channels_last"):
         libddp.State(net.model).save("odd.st")
 other = DDP(Odd())

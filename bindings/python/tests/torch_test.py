@@ -49,7 +49,7 @@ for step in range(5):
         assert ours.grad is None or torch.allclose(ours.grad, theirs.grad, atol=1e-6)
     for optimizer in optimizers:
         optimizer.step()
-net.model.check()
+net.model.check_replicas()
 assert net.model.stats()["buckets"] > 1
 assert net.module.norm.weight.grad is None
 """)
@@ -113,7 +113,7 @@ for call in calls:                                   # what would use the gradie
 net.zero_grad()
 (loss_of(net, 0, rank) + net.module.norm.weight.sum() + net.module.norm.bias.sum()).backward()
 optimizers[0].step()                                 # said once; training goes on
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_a_static_graph(self):
@@ -173,7 +173,7 @@ for step in range(2):
     net.zero_grad()
     net(batch(step, rank)[0]).sum().backward()
     assert net.module.last.weight.grad is not None and net.module.norm.weight.grad is None
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_names_and_states(self):
@@ -218,7 +218,7 @@ assert net.module.weight.eq(0).all() and net.module.weight.grad.ne(0).any()
 net.double()
 net(batch(0, rank)[0].double()).sum().backward()
 assert net.module.weight.grad.dtype == torch.float64
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_a_parameter_that_was_moved_under_an_optimizer_of_libddp(self):
@@ -282,7 +282,7 @@ with net.join():
         optimizer.zero_grad()
         loss_of(net, step, rank).backward()
         optimizer.step()
-net.model.check()
+net.model.check_replicas()
 """)
 
     def test_closing_leaves_the_module_whole(self):

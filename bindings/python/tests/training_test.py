@@ -215,13 +215,13 @@ class Passes(Test):
             model.add_parameter("w", value)
             model.add_buffer("seen", buffer)
             model.commit()
-            model.check()
+            model.check_replicas()
             before = buffer[0]
             buffer[0] = group.rank + 5
             model.sync_buffers(1)
             value[0] = group.rank
             with self.assertRaisesRegex(libddp.MismatchError, "w"):
-                model.check()
+                model.check_replicas()
             return before, buffer[0], model.plan().count("w"), model.hash() >= 0
 
         self.assertEqual(ranks(2, run), [(0, 6, 1, True)] * 2)
@@ -341,7 +341,7 @@ class Updates(Test):
                         model.mark_ready("w")
                     norm = model.grad_norm()
                     adam.step()
-                model.check()
+                model.check_replicas()
                 return value[0], value[99], round(norm, 6)
 
             self.assertEqual(ranks(2, run), [(-1.25, -1.25, 10.0)] * 2)

@@ -74,9 +74,11 @@ class Group {
   explicit Group(ddp_group* owned) : handle_(owned) {}
 
   ddp_group* get() const noexcept { return handle_.get(); }
-  int rank() const noexcept { return ddp_group_rank(get()); }
-  int size() const noexcept { return ddp_group_size(get()); }
-  ddp_backend backend() const noexcept { return ddp_group_backend(get()); }
+  int rank() const noexcept { return ddp_group_get_rank(get()); }
+  /** In this process, as in ddp_log_message. */
+  std::int64_t number() const noexcept { return ddp_group_get_number(get()); }
+  int size() const noexcept { return ddp_group_get_size(get()); }
+  ddp_backend backend() const noexcept { return ddp_group_get_backend(get()); }
   /** Throws the first cause if the group is broken. */
   void check_status() const { check(ddp_group_status(get()), get()); }
   /** By rank: seconds that this rank waited because that rank was late. As ddp_group_get_waits. */

@@ -35,8 +35,8 @@ class Bucket {
   }
   bool is_used(int position) const noexcept { return ddp_bucket_is_used(bucket_, position) == 1; }
 
-  int rank() const noexcept { return ddp_group_rank(group_); }
-  int size() const noexcept { return ddp_group_size(group_); }
+  int rank() const noexcept { return ddp_group_get_rank(group_); }
+  int size() const noexcept { return ddp_group_get_size(group_); }
   void all_reduce(const Tensor& tensor, ddp_reduce op) { check(ddp_group_all_reduce(group_, &tensor, op, nullptr)); }
   void all_gather(const Input& input, const Tensor& output) {
     check(ddp_group_all_gather(group_, input.get(), &output, nullptr));

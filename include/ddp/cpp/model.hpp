@@ -30,6 +30,12 @@ class Model {
   int add_parameter(const std::string& name, const Tensor& value) { return add(name, value, nullptr); }
   /** ... with memory of the program for the gradient. */
   int add_parameter(const std::string& name, const Tensor& value, const Tensor& grad) { return add(name, value, &grad); }
+  /** ... whose gradient comes later, by set_grad() in each pass, before its mark. */
+  int add_parameter_without_grad(const std::string& name, const Tensor& value) {
+    std::int32_t index = -1;
+    checked(ddp_model_add_parameter_without_grad(get(), name.c_str(), &value, &index));
+    return index;
+  }
   /** Lend a tensor that is not trained. Returns its index among the buffers. */
   int add_buffer(const std::string& name, const Tensor& value) {
     std::int32_t index = -1;
@@ -63,6 +69,8 @@ class Model {
   }
   /** This pass's memory of a gradient that moves. */
   void set_grad(int index, const Tensor& grad) { checked(ddp_model_set_grad(get(), index, &grad)); }
+  /** The gradient of a parameter that was added without one has no memory any more. */
+  void take_grad_back(int index) { checked(ddp_model_set_grad(get(), index, nullptr)); }
   /** Did any rank contribute to this parameter in the last pass? */
   bool was_used(int index) const noexcept { return ddp_model_was_used(get(), index) == 1; }
 
@@ -88,7 +96,7 @@ class Model {
   /** Copy all buffers from one rank to the others. Collective. */
   void sync_buffers(int root = 0, void* stream = nullptr) { checked(ddp_model_sync_buffers(get(), root, stream)); }
   /** Throws MISMATCH unless all ranks hold the same bits. Collective. */
-  void check_replicas(void* stream = nullptr) { checked(ddp_model_check(get(), stream)); }
+  void check_replicas(void* stream = nullptr) { checked(ddp_model_check_replicas(get(), stream)); }
   std::int64_t hash() const {
     std::int64_t found = 0;
     checked(ddp_model_get_hash(get(), &found));
@@ -104,6 +112,13 @@ class Model {
     auto found = sized<ddp_pass_report>();
     checked(ddp_model_get_pass_report(get(), &found));
     return found;
+  }
+  /** The ranks that did not contribute to it, ascending. */
+  std::vector<std::int32_t> absent() const {
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(pass_report().absent_count));
+    std::int32_t count = 0;
+    checked(ddp_model_get_absent(get(), ranks.data(), static_cast<std::int32_t>(ranks.size()), &count));
+    return ranks;
   }
   /** The plan of buckets, for people. */
   std::string plan() const {

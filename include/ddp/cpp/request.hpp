@@ -35,7 +35,7 @@ class Request {
     return done != 0;
   }
   /** The rank that sent what a receive got; -1 until then. */
-  int source() const noexcept { return ddp_request_source(get()); }
+  int source() const noexcept { return ddp_request_get_source(get()); }
 
  private:
   Handle<ddp_request, ddp_request_destroy> handle_;
@@ -45,7 +45,7 @@ class Request {
 inline std::optional<std::size_t> wait_any(Span<const Request* const> requests,
                                            std::optional<std::chrono::milliseconds> time = std::nullopt) {
   std::vector<std::int64_t> ids;
-  for (std::size_t at = 0; at < requests.size(); ++at) ids.push_back(ddp_request_id(requests.data()[at]->get()));
+  for (std::size_t at = 0; at < requests.size(); ++at) ids.push_back(ddp_request_get_id(requests.data()[at]->get()));
   std::int32_t index = -1;
   const std::int64_t limit = time ? static_cast<std::int64_t>(time->count()) : -1;
   check(ddp_request_wait_any(ids.data(), static_cast<std::int32_t>(ids.size()), limit, &index));

@@ -26,7 +26,8 @@ Frame frame_of(const Request& request) noexcept {
   return make_error(DDP_ERROR_MISMATCH,
                     "rank %d sends %s with tag %lld, and the receive is for %s: a message and its receive have one type and "
                     "number of elements",
-                    sender, sent.describe().c_str(), static_cast<long long>(key.tag), expected.describe().c_str());
+                    sender, sent.describe().c_str(), static_cast<long long>(key.tag), expected.describe().c_str())
+      .with({.ranks = {sender}, .bytes_expected = expected.bytes(), .bytes_got = sent.bytes()});
 }
 
 }  // namespace
@@ -220,11 +221,13 @@ void Link::refused(const Frame& frame) {
   }
   const RequestPtr request = found->second;
   offered_.erase(found);
-  request->fail(make_error(DDP_ERROR_MISMATCH,
-                           "this rank sends rank %d %s with tag %lld, and the receive there is for %s: a message and its "
-                           "receive have one type and number of elements",
-                           peer_, request->content.describe().c_str(), static_cast<long long>(request->key.tag),
-                           frame.content().describe().c_str()));
+  request->fail(
+      make_error(DDP_ERROR_MISMATCH,
+                 "this rank sends rank %d %s with tag %lld, and the receive there is for %s: a message and its "
+                 "receive have one type and number of elements",
+                 peer_, request->content.describe().c_str(), static_cast<long long>(request->key.tag),
+                 frame.content().describe().c_str())
+          .with({.ranks = {peer_}, .bytes_expected = frame.content().bytes(), .bytes_got = request->content.bytes()}));
 }
 
 // Into the receiver's memory, into that of a message that is kept, or nowhere, if the receive was given up.

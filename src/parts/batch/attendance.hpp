@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How this rank takes part in the passes of its model, and what it learns of the other ranks: a rank may have no batch,
 // weigh less, or have run out of data and only answer (uneven_inputs).
-// Threads: one at a time, but for mine(), which whoever starts a bucket calls.
+// Threads: one at a time, but for mine(), which whoever starts a bucket calls, one at a time.
 // Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "ddp/uneven.h"
 #include "exchange/progress_queue.hpp"
@@ -21,25 +21,30 @@ namespace ddp::parts {
 class Attendance {
  public:
   /// `owner`: who opens the passes (group::Channel::open_pass). `header` NULL: without uneven_inputs.
-  Attendance(group::Group& group, const void* owner, std::unique_ptr<JoinHeader> header)
-      : group_(group), owner_(owner), join_header_(std::move(header)) {}
+  Attendance(group::Group& group, const void* owner, std::unique_ptr<JoinHeader> header);
 
   // This rank.
-  void begin(pass::Role role) noexcept { role_ = role; }
+  void begin(pass::Role role) noexcept {
+    role_ = role;
+    announced_ = false;
+  }
   /// For the passes that reduce.
   void set_weight(double weight) noexcept { weight_ = weight; }
   /// It has no batch after the next pass.
   void set_last() noexcept { last_ = true; }
   /// What goes into its bucket headers. `position`: its number among those that may be absent, its rank or virtual rank.
-  [[nodiscard]] collective::Participation mine(int32_t position) const noexcept;
+  [[nodiscard]] collective::Participation mine(int32_t position) noexcept;
   /// May a rank be out of data while others train (uneven_inputs)?
   [[nodiscard]] bool is_uneven() const noexcept { return join_header_ != nullptr; }
 
   // All ranks.
-  /// A pass that reduced has ended with this.
+  /// A pass that reduced has ended with this. Collective, and allocates, if there are more than 63 ranks (or virtual ranks)
+  /// of which some did not contribute.
   void end(const collective::Participation& all);
   [[nodiscard]] bool nobody_contributed() const noexcept { return all_.contributors == 0; }
   void fill_report(ddp_pass_report& report) const noexcept;
+  /// The ranks (or virtual ranks) that did not contribute, ascending.
+  [[nodiscard]] std::vector<int32_t> absent() const;
   /// A pass that reduces begins: announce it; never waits.
   void announce_pass(collective::ProgressQueue& queue);
   /// Announce this rank's next call and get those of the others. Collective, waits.
@@ -57,8 +62,15 @@ class Attendance {
   static constexpr uint64_t kFirstRank = 2;
   static constexpr int32_t kNamedRanks = 63;
 
+  using Bits = std::vector<uint64_t>;
+  void gather_absent();
+
   group::Group& group_;
   const void* const owner_;
+  const int32_t positions_;  // ranks, or virtual ranks
+  bool announced_ = false;   // this rank has had a bucket to fill in
+  Bits own_;                 // by position: of this rank, and does not contribute
+  Bits absent_;              // the same of all ranks
   std::unique_ptr<JoinHeader> join_header_;
   pass::Role role_ = pass::Role::kTraining;
   double weight_ = 1;

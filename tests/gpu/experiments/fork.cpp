@@ -42,7 +42,7 @@ double fork_between_passes(const Rank& at, Ending ending) {
     }
     pass_and_look(t, at.size, 2 * step + 1);
   }
-  OK(ddp_model_check(t.model.get(), t.stream.get()));
+  OK(ddp_model_check_replicas(t.model.get(), t.stream.get()));
   return longest;
 }
 

@@ -77,10 +77,10 @@ struct DirectNccl::Calls {
 DirectNccl::DirectNccl(ddp_group* group, Place place) : calls_(new Calls) {
   place.make_current();
   std::array<char, DDP_NCCL_ID_BYTES> id{};
-  if (ddp_group_rank(group) == 0) succeed(open_table().get_unique_id(id.data()), "ncclGetUniqueId");
+  if (ddp_group_get_rank(group) == 0) succeed(open_table().get_unique_id(id.data()), "ncclGetUniqueId");
   const ddp_tensor shared = flat(id.data(), DDP_U8, DDP_NCCL_ID_BYTES, kCpu);
   OK(ddp_group_broadcast(group, &shared, 0, nullptr));
-  calls_->make(ddp_group_rank(group), ddp_group_size(group), id);
+  calls_->make(ddp_group_get_rank(group), ddp_group_get_size(group), id);
 }
 
 DirectNccl::~DirectNccl() {

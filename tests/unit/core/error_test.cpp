@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "core/error_bytes.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;
@@ -73,6 +74,50 @@ void a_copy_shares_the_text_and_keeps_what_was_agreed(void**) {
   static_assert(noexcept(Error()));
 }
 
+void details_go_with_an_error(void**) {
+  const Error error =
+      make_error(DDP_ERROR_MISMATCH, "a").about(4).with({.ranks = {1, 3}, .parameters = {7}, .bytes_got = 5});
+  expect(Error(error).details() == error.details(), "a copy shares them");
+  const Error other = error.as_agreed().retold(DDP_ERROR_DIFFERENT_CALLS, "b");
+  expect(other.status() == DDP_ERROR_DIFFERENT_CALLS && other.text() == "b" && other.culprit() == 4, "told again");
+  expect(other.details() != nullptr && *other.details() == *error.details(), "of the same");
+  expect(Error().details() == nullptr && make_error(DDP_ERROR_IO, "c").details() == nullptr, "none without");
+}
+
+Error sent(const Error& error) {
+  ByteWriter writer;
+  write_details(writer, error);
+  ByteReader reader(writer.bytes());
+  const Error received = read_details(reader, Error(error.status(), error.text()));
+  expect(reader.at_end(), "all is read");
+  return received;
+}
+
+void details_are_sent(void**) {
+  const Error error =
+      make_error(DDP_ERROR_MISMATCH, "a")
+          .with(
+              {.ranks = {1, 3}, .parameters = {}, .call = 5, .other_call = 6, .bytes_expected = 1LL << 40, .bytes_got = 0});
+  expect(*sent(error).details() == *error.details(), "as they were");
+  expect(sent(Error(DDP_ERROR_IO, "b")).details() == nullptr, "none");
+  std::vector<int32_t> many(kListed + 10);
+  for (size_t at = 0; at < many.size(); ++at) many[at] = static_cast<int32_t>(at);
+  const Error long_one = sent(error.with({.parameters = many}));
+  many.resize(kListed);
+  expect(long_one.details()->parameters == many, "the first of a long list");
+}
+
+void a_list_that_is_too_long_is_refused(void**) {
+  ByteWriter writer;
+  writer.number(uint8_t{1}).number(uint32_t{kListed + 1});
+  const auto read = [](std::string_view bytes) {
+    ByteReader reader(bytes);
+    static_cast<void>(read_details(reader, Error()));
+  };
+  expect_error(DDP_ERROR_INTERNAL, [&] { read(writer.bytes()); });
+  expect_error(DDP_ERROR_INTERNAL, [&] { read(std::string_view("\1\2\0\0\0\0", 6)); });  // two ranks, of which none is there
+}
+
 }  // namespace
 
 int main() {
@@ -84,6 +129,9 @@ int main() {
       ddp_test(exactly_the_statuses_5_to_7_and_16_break_a_group),
       ddp_test(what_ran_out_is_out_of_memory),
       ddp_test(a_copy_shares_the_text_and_keeps_what_was_agreed),
+      ddp_test(details_go_with_an_error),
+      ddp_test(details_are_sent),
+      ddp_test(a_list_that_is_too_long_is_refused),
   };
   return cmocka_run_group_tests_name("error", tests, nullptr, nullptr);
 }

@@ -39,15 +39,16 @@ void what_is_there_is_not_waited_for(void**) {
   LateNeighbour world(100);
   const shm::Waiter waiter(world.mesh, world.context);
   int asked = 0;
-  waiter.wait([&] { return ++asked == 3; }, [] { return std::string("nobody"); });
+  waiter.wait([&] { return ++asked == 3; }, [] { return Error(DDP_ERROR_TIMED_OUT, "nobody"); });
   expect_equal(asked, 3, "looks");
 }
 
 void a_wait_whose_time_is_over_says_who_is_missing(void**) {
   LateNeighbour world(50);
   const shm::Waiter waiter(world.mesh, world.context);
-  const std::string text = expect_error(
-      DDP_ERROR_TIMED_OUT, [&] { waiter.wait([] { return false; }, [] { return std::string("rank 1 is late"); }); });
+  const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] {
+    waiter.wait([] { return false; }, [] { return Error(DDP_ERROR_TIMED_OUT, "rank 1 is late"); });
+  });
   expect_contains(text, "rank 1 is late");
 }
 
@@ -55,9 +56,9 @@ void a_broken_group_ends_a_wait_with_its_cause(void**) {
   LateNeighbour world(60'000);
   const shm::Waiter waiter(world.mesh, world.context);
   (void)world.failure.set(Error(DDP_ERROR_PEER_FAILED, "rank 1 died"));
-  expect_contains(
-      expect_error(DDP_ERROR_PEER_FAILED, [&] { waiter.wait([] { return false; }, [] { return std::string(); }); }),
-      "rank 1 died");
+  expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
+                               [&] { waiter.wait([] { return false; }, [] { return Error(DDP_ERROR_TIMED_OUT, ""); }); }),
+                  "rank 1 died");
 }
 
 // Giving way hundreds of times to a program that keeps the core each time would put the deadline off by as much.
@@ -66,8 +67,9 @@ void a_core_that_others_take_does_not_put_the_deadline_off(void**) {
   const shm::Waiter waiter(world.mesh, world.context);
   os::set_clock(&clock_of_a_busy_core);
   int asked = 0;
-  (void)expect_error(DDP_ERROR_TIMED_OUT,
-                     [&] { waiter.wait([&] { return ++asked < 0; }, [] { return std::string("rank 1 is late"); }); });
+  (void)expect_error(DDP_ERROR_TIMED_OUT, [&] {
+    waiter.wait([&] { return ++asked < 0; }, [] { return Error(DDP_ERROR_TIMED_OUT, "rank 1 is late"); });
+  });
   os::set_clock(nullptr);
   expect(asked < 1000, "few looks after the core was lost: " + std::to_string(asked));
 }

@@ -183,7 +183,7 @@ func run(data, checkpoint string, epochs int64, resume bool) error {
 	if err := state.SaveFile(checkpoint); err != nil { // every rank calls, rank 0 writes
 		return err
 	}
-	if err := model.Check(); err != nil { // are all weights the same on all ranks?
+	if err := model.CheckReplicas(); err != nil { // are all weights the same on all ranks?
 		return err
 	}
 	if group.Rank() == 0 {

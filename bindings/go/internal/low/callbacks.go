@@ -7,6 +7,7 @@ package low
 
 // The C side of a callback, as cgo exports it. Qualifiers are missing because Go has none; the calls are the same.
 extern void ddpGoLog(uintptr_t user_data, int32_t level, char *text);
+extern void ddpGoMessage(uintptr_t user_data, uintptr_t message, char *text);
 extern int32_t ddpGoStoreSet(uintptr_t user_data, char *key, void *value, int64_t bytes);
 extern int32_t ddpGoStoreGet(uintptr_t user_data, char *key, void *value, int64_t capacity, int64_t timeout_ms,
                              int64_t *out_bytes);
@@ -27,6 +28,7 @@ import (
 // The methods must not panic: nothing may unwind through C.
 var (
 	LogFn      = unsafe.Pointer(C.ddpGoLog)
+	MessageFn  = unsafe.Pointer(C.ddpGoMessage)
 	StoreSetFn = unsafe.Pointer(C.ddpGoStoreSet)
 	StoreGetFn = unsafe.Pointer(C.ddpGoStoreGet)
 	UpdateFn   = unsafe.Pointer(C.ddpGoUpdate)
@@ -40,6 +42,10 @@ type (
 	// Logger receives log messages, from any thread.
 	Logger interface {
 		Log(level int32, text string)
+	}
+	// Listener receives log messages with what they are about, from any thread.
+	Listener interface {
+		Message(message Ddp_log_message, text string)
 	}
 	// Store is a rendezvous of the caller's.
 	Store interface {
@@ -62,6 +68,11 @@ type (
 //export ddpGoLog
 func ddpGoLog(user C.uintptr_t, level C.int32_t, text *C.char) {
 	cgo.Handle(user).Value().(Logger).Log(int32(level), C.GoString(text))
+}
+
+//export ddpGoMessage
+func ddpGoMessage(user, message C.uintptr_t, text *C.char) {
+	cgo.Handle(user).Value().(Listener).Message(SwigcptrDdp_log_message(message), C.GoString(text))
 }
 
 //export ddpGoStoreSet

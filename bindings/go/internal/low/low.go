@@ -34,70 +34,70 @@ typedef struct { void* array; intgo len; intgo cap; } _goslice_;
 #include <ddp/experimental.h>
 
 typedef _gostring_ swig_type_1;
-typedef _gostring_ swig_type_2;
-typedef _gostring_ swig_type_3;
-typedef _gostring_ swig_type_4;
-typedef _gostring_ swig_type_5;
+typedef long long swig_type_2;
+typedef long long swig_type_3;
+typedef long long swig_type_4;
+typedef long long swig_type_5;
 typedef long long swig_type_6;
 typedef long long swig_type_7;
-typedef _gostring_ swig_type_8;
+typedef long long swig_type_8;
 typedef long long swig_type_9;
 typedef long long swig_type_10;
 typedef long long swig_type_11;
-typedef long long swig_type_12;
-typedef long long swig_type_13;
-typedef long long swig_type_14;
-typedef long long swig_type_15;
+typedef _gostring_ swig_type_12;
+typedef _gostring_ swig_type_13;
+typedef _gostring_ swig_type_14;
+typedef _gostring_ swig_type_15;
 typedef long long swig_type_16;
 typedef long long swig_type_17;
-typedef long long swig_type_18;
-typedef long long swig_type_19;
-typedef long long swig_type_20;
+typedef _gostring_ swig_type_18;
+typedef _gostring_ swig_type_19;
+typedef _gostring_ swig_type_20;
 typedef _gostring_ swig_type_21;
-typedef long long swig_type_22;
+typedef _gostring_ swig_type_22;
 typedef _gostring_ swig_type_23;
 typedef _gostring_ swig_type_24;
-typedef _gostring_ swig_type_25;
-typedef _gostring_ swig_type_26;
-typedef _gostring_ swig_type_27;
-typedef _gostring_ swig_type_28;
-typedef _gostring_ swig_type_29;
-typedef _gostring_ swig_type_30;
-typedef _gostring_ swig_type_31;
-typedef _gostring_ swig_type_32;
-typedef _gostring_ swig_type_33;
-typedef _gostring_ swig_type_34;
+typedef long long swig_type_25;
+typedef long long swig_type_26;
+typedef long long swig_type_27;
+typedef long long swig_type_28;
+typedef long long swig_type_29;
+typedef long long swig_type_30;
+typedef long long swig_type_31;
+typedef long long swig_type_32;
+typedef long long swig_type_33;
+typedef long long swig_type_34;
 typedef long long swig_type_35;
-typedef _gostring_ swig_type_36;
+typedef long long swig_type_36;
 typedef long long swig_type_37;
 typedef _gostring_ swig_type_38;
-typedef _gostring_ swig_type_39;
-typedef long long swig_type_40;
+typedef long long swig_type_39;
+typedef _gostring_ swig_type_40;
 typedef _gostring_ swig_type_41;
-typedef long long swig_type_42;
+typedef _gostring_ swig_type_42;
 typedef _gostring_ swig_type_43;
 typedef _gostring_ swig_type_44;
 typedef _gostring_ swig_type_45;
-typedef _gostring_ swig_type_46;
+typedef long long swig_type_46;
 typedef _gostring_ swig_type_47;
-typedef long long swig_type_48;
-typedef long long swig_type_49;
-typedef long long swig_type_50;
-typedef long long swig_type_51;
-typedef long long swig_type_52;
+typedef _gostring_ swig_type_48;
+typedef _gostring_ swig_type_49;
+typedef _gostring_ swig_type_50;
+typedef _gostring_ swig_type_51;
+typedef _gostring_ swig_type_52;
 typedef long long swig_type_53;
-typedef long long swig_type_54;
+typedef _gostring_ swig_type_54;
 typedef long long swig_type_55;
-typedef long long swig_type_56;
-typedef long long swig_type_57;
+typedef _gostring_ swig_type_56;
+typedef _gostring_ swig_type_57;
 typedef long long swig_type_58;
-typedef long long swig_type_59;
+typedef _gostring_ swig_type_59;
 typedef long long swig_type_60;
-typedef long long swig_type_61;
-typedef long long swig_type_62;
-typedef long long swig_type_63;
-typedef long long swig_type_64;
-typedef long long swig_type_65;
+typedef _gostring_ swig_type_61;
+typedef _gostring_ swig_type_62;
+typedef _gostring_ swig_type_63;
+typedef _gostring_ swig_type_64;
+typedef _gostring_ swig_type_65;
 typedef long long swig_type_66;
 typedef long long swig_type_67;
 typedef long long swig_type_68;
@@ -120,32 +120,32 @@ typedef long long swig_type_84;
 typedef long long swig_type_85;
 typedef long long swig_type_86;
 typedef long long swig_type_87;
-typedef _gostring_ swig_type_88;
+typedef long long swig_type_88;
 typedef long long swig_type_89;
-typedef _gostring_ swig_type_90;
-typedef _gostring_ swig_type_91;
-typedef _gostring_ swig_type_92;
-typedef _gostring_ swig_type_93;
-typedef _gostring_ swig_type_94;
+typedef long long swig_type_90;
+typedef long long swig_type_91;
+typedef long long swig_type_92;
+typedef long long swig_type_93;
+typedef long long swig_type_94;
 typedef long long swig_type_95;
-typedef _gostring_ swig_type_96;
-typedef _gostring_ swig_type_97;
-typedef _gostring_ swig_type_98;
-typedef _gostring_ swig_type_99;
-typedef _gostring_ swig_type_100;
-typedef _gostring_ swig_type_101;
-typedef _gostring_ swig_type_102;
-typedef _gostring_ swig_type_103;
-typedef _gostring_ swig_type_104;
-typedef _gostring_ swig_type_105;
+typedef long long swig_type_96;
+typedef long long swig_type_97;
+typedef long long swig_type_98;
+typedef long long swig_type_99;
+typedef long long swig_type_100;
+typedef long long swig_type_101;
+typedef long long swig_type_102;
+typedef long long swig_type_103;
+typedef long long swig_type_104;
+typedef long long swig_type_105;
 typedef _gostring_ swig_type_106;
 typedef long long swig_type_107;
 typedef _gostring_ swig_type_108;
 typedef _gostring_ swig_type_109;
 typedef _gostring_ swig_type_110;
-typedef long long swig_type_111;
-typedef long long swig_type_112;
-typedef _gostring_ swig_type_113;
+typedef _gostring_ swig_type_111;
+typedef _gostring_ swig_type_112;
+typedef long long swig_type_113;
 typedef _gostring_ swig_type_114;
 typedef _gostring_ swig_type_115;
 typedef _gostring_ swig_type_116;
@@ -153,966 +153,1032 @@ typedef _gostring_ swig_type_117;
 typedef _gostring_ swig_type_118;
 typedef _gostring_ swig_type_119;
 typedef _gostring_ swig_type_120;
-typedef long long swig_type_121;
-typedef long long swig_type_122;
-typedef long long swig_type_123;
-typedef long long swig_type_124;
+typedef _gostring_ swig_type_121;
+typedef _gostring_ swig_type_122;
+typedef _gostring_ swig_type_123;
+typedef _gostring_ swig_type_124;
 typedef _gostring_ swig_type_125;
 typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
+typedef long long swig_type_127;
 typedef _gostring_ swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef _gostring_ swig_type_130;
 typedef long long swig_type_131;
 typedef long long swig_type_132;
-typedef long long swig_type_133;
-typedef long long swig_type_134;
-typedef long long swig_type_135;
-typedef long long swig_type_136;
-typedef long long swig_type_137;
-typedef long long swig_type_138;
-typedef long long swig_type_139;
-typedef long long swig_type_140;
+typedef _gostring_ swig_type_133;
+typedef _gostring_ swig_type_134;
+typedef _gostring_ swig_type_135;
+typedef _gostring_ swig_type_136;
+typedef _gostring_ swig_type_137;
+typedef _gostring_ swig_type_138;
+typedef _gostring_ swig_type_139;
+typedef _gostring_ swig_type_140;
 typedef long long swig_type_141;
 typedef long long swig_type_142;
 typedef _gostring_ swig_type_143;
-typedef long long swig_type_144;
+typedef _gostring_ swig_type_144;
 typedef _gostring_ swig_type_145;
-typedef long long swig_type_146;
+typedef _gostring_ swig_type_146;
 typedef _gostring_ swig_type_147;
-typedef long long swig_type_148;
+typedef _gostring_ swig_type_148;
 typedef _gostring_ swig_type_149;
-typedef _gostring_ swig_type_150;
-typedef _gostring_ swig_type_151;
-typedef _gostring_ swig_type_152;
-typedef _gostring_ swig_type_153;
-typedef _gostring_ swig_type_154;
+typedef long long swig_type_150;
+typedef long long swig_type_151;
+typedef long long swig_type_152;
+typedef long long swig_type_153;
+typedef long long swig_type_154;
 typedef long long swig_type_155;
-typedef _gostring_ swig_type_156;
-typedef _gostring_ swig_type_157;
-typedef _gostring_ swig_type_158;
-typedef _gostring_ swig_type_159;
-typedef _gostring_ swig_type_160;
-typedef _gostring_ swig_type_161;
+typedef long long swig_type_156;
+typedef long long swig_type_157;
+typedef long long swig_type_158;
+typedef long long swig_type_159;
+typedef long long swig_type_160;
+typedef long long swig_type_161;
 typedef _gostring_ swig_type_162;
-typedef _gostring_ swig_type_163;
+typedef long long swig_type_163;
 typedef _gostring_ swig_type_164;
 typedef long long swig_type_165;
-typedef long long swig_type_166;
+typedef _gostring_ swig_type_166;
 typedef long long swig_type_167;
-typedef long long swig_type_168;
-typedef long long swig_type_169;
-typedef long long swig_type_170;
-typedef long long swig_type_171;
-typedef long long swig_type_172;
-typedef long long swig_type_173;
+typedef _gostring_ swig_type_168;
+typedef _gostring_ swig_type_169;
+typedef _gostring_ swig_type_170;
+typedef _gostring_ swig_type_171;
+typedef _gostring_ swig_type_172;
+typedef _gostring_ swig_type_173;
 typedef long long swig_type_174;
-typedef long long swig_type_175;
-typedef long long swig_type_176;
-typedef long long swig_type_177;
-typedef long long swig_type_178;
-typedef long long swig_type_179;
-typedef long long swig_type_180;
-typedef long long swig_type_181;
-typedef long long swig_type_182;
-typedef long long swig_type_183;
+typedef _gostring_ swig_type_175;
+typedef _gostring_ swig_type_176;
+typedef _gostring_ swig_type_177;
+typedef _gostring_ swig_type_178;
+typedef _gostring_ swig_type_179;
+typedef _gostring_ swig_type_180;
+typedef _gostring_ swig_type_181;
+typedef _gostring_ swig_type_182;
+typedef _gostring_ swig_type_183;
 typedef long long swig_type_184;
 typedef long long swig_type_185;
 typedef long long swig_type_186;
 typedef long long swig_type_187;
 typedef long long swig_type_188;
-typedef _gostring_ swig_type_189;
+typedef long long swig_type_189;
 typedef long long swig_type_190;
-typedef _gostring_ swig_type_191;
+typedef long long swig_type_191;
 typedef long long swig_type_192;
-typedef _gostring_ swig_type_193;
-typedef _gostring_ swig_type_194;
-typedef _gostring_ swig_type_195;
-typedef _gostring_ swig_type_196;
-typedef _gostring_ swig_type_197;
-typedef _gostring_ swig_type_198;
-typedef _gostring_ swig_type_199;
-typedef _gostring_ swig_type_200;
-typedef _gostring_ swig_type_201;
+typedef long long swig_type_193;
+typedef long long swig_type_194;
+typedef long long swig_type_195;
+typedef long long swig_type_196;
+typedef long long swig_type_197;
+typedef long long swig_type_198;
+typedef long long swig_type_199;
+typedef long long swig_type_200;
+typedef long long swig_type_201;
 typedef long long swig_type_202;
-typedef _gostring_ swig_type_203;
+typedef long long swig_type_203;
 typedef long long swig_type_204;
-typedef _gostring_ swig_type_205;
-typedef _gostring_ swig_type_206;
+typedef long long swig_type_205;
+typedef long long swig_type_206;
 typedef long long swig_type_207;
-typedef long long swig_type_208;
+typedef _gostring_ swig_type_208;
 typedef long long swig_type_209;
-typedef long long swig_type_210;
+typedef _gostring_ swig_type_210;
 typedef long long swig_type_211;
-typedef long long swig_type_212;
-typedef long long swig_type_213;
-typedef long long swig_type_214;
+typedef _gostring_ swig_type_212;
+typedef _gostring_ swig_type_213;
+typedef _gostring_ swig_type_214;
 typedef _gostring_ swig_type_215;
-typedef long long swig_type_216;
+typedef _gostring_ swig_type_216;
 typedef _gostring_ swig_type_217;
 typedef _gostring_ swig_type_218;
-typedef long long swig_type_219;
-typedef long long swig_type_220;
+typedef _gostring_ swig_type_219;
+typedef _gostring_ swig_type_220;
 typedef long long swig_type_221;
-typedef long long swig_type_222;
+typedef _gostring_ swig_type_222;
 typedef long long swig_type_223;
-typedef long long swig_type_224;
-typedef long long swig_type_225;
+typedef _gostring_ swig_type_224;
+typedef _gostring_ swig_type_225;
 typedef long long swig_type_226;
 typedef long long swig_type_227;
 typedef long long swig_type_228;
 typedef long long swig_type_229;
 typedef long long swig_type_230;
 typedef long long swig_type_231;
-typedef _gostring_ swig_type_232;
+typedef long long swig_type_232;
 typedef long long swig_type_233;
 typedef _gostring_ swig_type_234;
-typedef _gostring_ swig_type_235;
+typedef long long swig_type_235;
 typedef _gostring_ swig_type_236;
-typedef long long swig_type_237;
+typedef _gostring_ swig_type_237;
 typedef long long swig_type_238;
 typedef long long swig_type_239;
 typedef long long swig_type_240;
 typedef long long swig_type_241;
 typedef long long swig_type_242;
-typedef _gostring_ swig_type_243;
+typedef long long swig_type_243;
 typedef long long swig_type_244;
-typedef _gostring_ swig_type_245;
-typedef _gostring_ swig_type_246;
-typedef _gostring_ swig_type_247;
-typedef _gostring_ swig_type_248;
-typedef _gostring_ swig_type_249;
-typedef _gostring_ swig_type_250;
+typedef long long swig_type_245;
+typedef long long swig_type_246;
+typedef long long swig_type_247;
+typedef long long swig_type_248;
+typedef long long swig_type_249;
+typedef long long swig_type_250;
 typedef _gostring_ swig_type_251;
-typedef _gostring_ swig_type_252;
+typedef long long swig_type_252;
 typedef _gostring_ swig_type_253;
 typedef _gostring_ swig_type_254;
 typedef _gostring_ swig_type_255;
-typedef _gostring_ swig_type_256;
-typedef _gostring_ swig_type_257;
-typedef _gostring_ swig_type_258;
-typedef _gostring_ swig_type_259;
+typedef long long swig_type_256;
+typedef long long swig_type_257;
+typedef long long swig_type_258;
+typedef long long swig_type_259;
 typedef long long swig_type_260;
 typedef long long swig_type_261;
 typedef _gostring_ swig_type_262;
 typedef long long swig_type_263;
 typedef _gostring_ swig_type_264;
 typedef _gostring_ swig_type_265;
-typedef long long swig_type_266;
+typedef _gostring_ swig_type_266;
 typedef _gostring_ swig_type_267;
 typedef _gostring_ swig_type_268;
 typedef _gostring_ swig_type_269;
-typedef long long swig_type_270;
+typedef _gostring_ swig_type_270;
 typedef _gostring_ swig_type_271;
-typedef long long swig_type_272;
-typedef long long swig_type_273;
-typedef long long swig_type_274;
-typedef long long swig_type_275;
-typedef long long swig_type_276;
-typedef long long swig_type_277;
-typedef long long swig_type_278;
+typedef _gostring_ swig_type_272;
+typedef _gostring_ swig_type_273;
+typedef _gostring_ swig_type_274;
+typedef _gostring_ swig_type_275;
+typedef _gostring_ swig_type_276;
+typedef _gostring_ swig_type_277;
+typedef _gostring_ swig_type_278;
 typedef long long swig_type_279;
 typedef long long swig_type_280;
-typedef long long swig_type_281;
+typedef _gostring_ swig_type_281;
 typedef long long swig_type_282;
-typedef long long swig_type_283;
-typedef long long swig_type_284;
+typedef _gostring_ swig_type_283;
+typedef _gostring_ swig_type_284;
 typedef long long swig_type_285;
-typedef long long swig_type_286;
-typedef long long swig_type_287;
-typedef long long swig_type_288;
+typedef _gostring_ swig_type_286;
+typedef _gostring_ swig_type_287;
+typedef _gostring_ swig_type_288;
 typedef long long swig_type_289;
-typedef long long swig_type_290;
+typedef _gostring_ swig_type_290;
 typedef long long swig_type_291;
 typedef long long swig_type_292;
 typedef long long swig_type_293;
-typedef _gostring_ swig_type_294;
+typedef long long swig_type_294;
 typedef long long swig_type_295;
-typedef _gostring_ swig_type_296;
-typedef _gostring_ swig_type_297;
-typedef _gostring_ swig_type_298;
-typedef _gostring_ swig_type_299;
-typedef _gostring_ swig_type_300;
-typedef _gostring_ swig_type_301;
-typedef _gostring_ swig_type_302;
-typedef _gostring_ swig_type_303;
+typedef long long swig_type_296;
+typedef long long swig_type_297;
+typedef long long swig_type_298;
+typedef long long swig_type_299;
+typedef long long swig_type_300;
+typedef long long swig_type_301;
+typedef long long swig_type_302;
+typedef long long swig_type_303;
 typedef long long swig_type_304;
 typedef long long swig_type_305;
-typedef _gostring_ swig_type_306;
-typedef _gostring_ swig_type_307;
+typedef long long swig_type_306;
+typedef long long swig_type_307;
 typedef long long swig_type_308;
 typedef long long swig_type_309;
-typedef _gostring_ swig_type_310;
+typedef long long swig_type_310;
 typedef long long swig_type_311;
-typedef _gostring_ swig_type_312;
+typedef long long swig_type_312;
 typedef _gostring_ swig_type_313;
 typedef long long swig_type_314;
 typedef _gostring_ swig_type_315;
 typedef _gostring_ swig_type_316;
-typedef long long swig_type_317;
+typedef _gostring_ swig_type_317;
 typedef _gostring_ swig_type_318;
 typedef _gostring_ swig_type_319;
 typedef _gostring_ swig_type_320;
 typedef _gostring_ swig_type_321;
 typedef long long swig_type_322;
-typedef _gostring_ swig_type_323;
-typedef long long swig_type_324;
-typedef long long swig_type_325;
+typedef long long swig_type_323;
+typedef _gostring_ swig_type_324;
+typedef _gostring_ swig_type_325;
 typedef long long swig_type_326;
 typedef long long swig_type_327;
-typedef long long swig_type_328;
+typedef _gostring_ swig_type_328;
 typedef long long swig_type_329;
-typedef long long swig_type_330;
-typedef long long swig_type_331;
+typedef _gostring_ swig_type_330;
+typedef _gostring_ swig_type_331;
 typedef long long swig_type_332;
-typedef long long swig_type_333;
-typedef long long swig_type_334;
+typedef _gostring_ swig_type_333;
+typedef _gostring_ swig_type_334;
 typedef long long swig_type_335;
-typedef long long swig_type_336;
-typedef long long swig_type_337;
-typedef long long swig_type_338;
-typedef long long swig_type_339;
+typedef _gostring_ swig_type_336;
+typedef _gostring_ swig_type_337;
+typedef _gostring_ swig_type_338;
+typedef _gostring_ swig_type_339;
 typedef long long swig_type_340;
-typedef long long swig_type_341;
-typedef _gostring_ swig_type_342;
+typedef _gostring_ swig_type_341;
+typedef long long swig_type_342;
 typedef long long swig_type_343;
-typedef _gostring_ swig_type_344;
-typedef _gostring_ swig_type_345;
-typedef _gostring_ swig_type_346;
-typedef _gostring_ swig_type_347;
-typedef _gostring_ swig_type_348;
-typedef _gostring_ swig_type_349;
-typedef _gostring_ swig_type_350;
-typedef _gostring_ swig_type_351;
-typedef _gostring_ swig_type_352;
-typedef _gostring_ swig_type_353;
-typedef _gostring_ swig_type_354;
-typedef _gostring_ swig_type_355;
-typedef _gostring_ swig_type_356;
-typedef _gostring_ swig_type_357;
-typedef _gostring_ swig_type_358;
-typedef _gostring_ swig_type_359;
-typedef long long swig_type_360;
-typedef _gostring_ swig_type_361;
-typedef long long swig_type_362;
+typedef long long swig_type_344;
+typedef long long swig_type_345;
+typedef long long swig_type_346;
+typedef long long swig_type_347;
+typedef long long swig_type_348;
+typedef long long swig_type_349;
+typedef long long swig_type_350;
+typedef long long swig_type_351;
+typedef long long swig_type_352;
+typedef long long swig_type_353;
+typedef long long swig_type_354;
+typedef long long swig_type_355;
+typedef long long swig_type_356;
+typedef long long swig_type_357;
+typedef long long swig_type_358;
+typedef long long swig_type_359;
+typedef _gostring_ swig_type_360;
+typedef long long swig_type_361;
+typedef _gostring_ swig_type_362;
 typedef _gostring_ swig_type_363;
 typedef _gostring_ swig_type_364;
-typedef long long swig_type_365;
+typedef _gostring_ swig_type_365;
 typedef _gostring_ swig_type_366;
-typedef long long swig_type_367;
-typedef long long swig_type_368;
-typedef long long swig_type_369;
-typedef long long swig_type_370;
-typedef long long swig_type_371;
-typedef long long swig_type_372;
+typedef _gostring_ swig_type_367;
+typedef _gostring_ swig_type_368;
+typedef _gostring_ swig_type_369;
+typedef _gostring_ swig_type_370;
+typedef _gostring_ swig_type_371;
+typedef _gostring_ swig_type_372;
 typedef _gostring_ swig_type_373;
-typedef long long swig_type_374;
+typedef _gostring_ swig_type_374;
 typedef _gostring_ swig_type_375;
 typedef _gostring_ swig_type_376;
 typedef _gostring_ swig_type_377;
-extern void _wrap_Swig_free_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_low_db146f7750b273cb(swig_intgo arg1);
-extern swig_intgo _wrap_DDP_OK_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_IO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_FENCED_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_F32_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_F64_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_F16_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BF16_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_I32_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_I64_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_U8_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_C64_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_C128_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_CPU_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_CUDA_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_AVERAGE_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_SUM_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_MIN_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_MAX_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PRODUCT_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BACKEND_SHM_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LINKS_AUTO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LINKS_ENCRYPTED_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LINKS_PLAIN_low_db146f7750b273cb(void);
-extern void _wrap_ddp_tensor_data_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_data_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_tensor_dtype_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_dtype_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_tensor_device_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_tensor_device_index_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_device_index_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_tensor_ndim_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_tensor_ndim_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_tensor_shape_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_tensor_shape_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_tensor_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_tensor_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_1 _wrap_ddp_tensor_init_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
-extern swig_intgo _wrap_DDP_LOG_DEBUG_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LOG_INFO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LOG_WARNING_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LOG_ERROR_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_LOG_OFF_low_db146f7750b273cb(void);
-extern int _wrap_ddp_version_low_db146f7750b273cb(void);
-extern swig_type_2 _wrap_ddp_version_string_low_db146f7750b273cb(void);
-extern swig_type_3 _wrap_ddp_build_info_low_db146f7750b273cb(void);
-extern swig_type_4 _wrap_ddp_status_name_low_db146f7750b273cb(swig_intgo arg1);
-extern swig_type_5 _wrap_ddp_last_error_low_db146f7750b273cb(void);
-extern swig_type_6 _wrap_ddp_copy_last_error_low_db146f7750b273cb(swig_voidp arg1, swig_type_7 arg2);
-extern swig_type_8 _wrap_ddp_set_log_low_db146f7750b273cb(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_store_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_9 arg2);
-extern swig_type_10 _wrap_ddp_store_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_store_set_set_low_db146f7750b273cb(uintptr_t arg1, ddp_store_set_fn arg2);
-extern ddp_store_set_fn _wrap_ddp_store_set_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_store_get_set_low_db146f7750b273cb(uintptr_t arg1, ddp_store_get_fn arg2);
-extern ddp_store_get_fn _wrap_ddp_store_get_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_store_user_data_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_store_user_data_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_store_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_store_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_11 arg2);
-extern swig_type_12 _wrap_ddp_group_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rank_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_rank_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_world_size_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_world_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_backend_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_backend_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_device_index_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_device_index_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_timeout_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_13 arg2);
-extern swig_type_14 _wrap_ddp_group_options_timeout_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_heartbeat_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_15 arg2);
-extern swig_type_16 _wrap_ddp_group_options_heartbeat_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_dead_after_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_17 arg2);
-extern swig_type_18 _wrap_ddp_group_options_dead_after_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_19 arg2);
-extern swig_type_20 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_store_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_group_options_store_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_sum_order_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_reproducible_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_reproducible_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_recoverable_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_recoverable_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_nccl_comm_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_first_port_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_first_port_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_last_port_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_last_port_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_join_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_join_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_virtual_ranks_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_virtual_ranks_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_connect_all_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_connect_all_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_links_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_group_options_links_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_group_options_requests_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_group_options_requests_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_group_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_group_options_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_21 _wrap_ddp_group_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_22 arg2);
-extern swig_type_23 _wrap_ddp_group_create_low_db146f7750b273cb(swig_type_24 arg1, uintptr_t arg2, swig_voidp arg3);
-extern swig_type_25 _wrap_ddp_group_split_low_db146f7750b273cb(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
-extern void _wrap_ddp_group_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_26 _wrap_ddp_group_abort_low_db146f7750b273cb(uintptr_t arg1, swig_type_27 arg2);
-extern swig_type_28 _wrap_ddp_group_status_low_db146f7750b273cb(uintptr_t arg1);
-extern int _wrap_ddp_group_rank_low_db146f7750b273cb(uintptr_t arg1);
-extern int _wrap_ddp_group_size_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_intgo _wrap_ddp_group_backend_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_29 _wrap_ddp_group_barrier_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_30 _wrap_ddp_group_all_reduce_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_31 _wrap_ddp_group_all_gather_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_32 _wrap_ddp_group_reduce_scatter_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
-extern swig_type_33 _wrap_ddp_group_broadcast_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
-extern swig_type_34 _wrap_ddp_group_reduce_metrics_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_type_35 arg3, swig_intgo arg4);
-extern swig_type_36 _wrap_ddp_group_alloc_low_db146f7750b273cb(uintptr_t arg1, swig_type_37 arg2, swig_voidp arg3);
-extern swig_type_38 _wrap_ddp_group_free_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_39 _wrap_ddp_group_send_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_40 arg4, uintptr_t arg5);
-extern swig_type_41 _wrap_ddp_group_receive_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_42 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_43 _wrap_ddp_group_reduce_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, uintptr_t arg5);
-extern swig_type_44 _wrap_ddp_group_gather_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
-extern swig_type_45 _wrap_ddp_group_scatter_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
-extern swig_type_46 _wrap_ddp_group_all_to_all_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_47 _wrap_ddp_group_all_gather_counts_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_db146f7750b273cb(void);
-extern void _wrap_ddp_model_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_48 arg2);
-extern swig_type_49 _wrap_ddp_model_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_50 arg2);
-extern swig_type_51 _wrap_ddp_model_options_first_bucket_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_bucket_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_ddp_model_options_bucket_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_reduce_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_reduce_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_unused_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_unused_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_progress_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_progress_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_drift_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_drift_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_check_every_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_54 arg2);
-extern swig_type_55 _wrap_ddp_model_options_check_every_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_divisor_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_divisor_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_uneven_inputs_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_uneven_inputs_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_wire_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_model_options_wire_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_options_own_values_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_model_options_own_values_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_model_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_56 arg2);
-extern swig_type_57 _wrap_ddp_model_stats_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_parameters_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_58 arg2);
-extern swig_type_59 _wrap_ddp_model_stats_parameters_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_elements_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_60 arg2);
-extern swig_type_61 _wrap_ddp_model_stats_elements_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_buckets_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_62 arg2);
-extern swig_type_63 _wrap_ddp_model_stats_buckets_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_passes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_64 arg2);
-extern swig_type_65 _wrap_ddp_model_stats_passes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_gradient_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_66 arg2);
-extern swig_type_67 _wrap_ddp_model_stats_gradient_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_backward_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_68 arg2);
-extern swig_type_69 _wrap_ddp_model_stats_backward_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_comm_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_70 arg2);
-extern swig_type_71 _wrap_ddp_model_stats_comm_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_exposed_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_72 arg2);
-extern swig_type_73 _wrap_ddp_model_stats_exposed_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_backward_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_74 arg2);
-extern swig_type_75 _wrap_ddp_model_stats_total_backward_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_comm_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_76 arg2);
-extern swig_type_77 _wrap_ddp_model_stats_total_comm_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_78 arg2);
-extern swig_type_79 _wrap_ddp_model_stats_total_exposed_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_checks_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_80 arg2);
-extern swig_type_81 _wrap_ddp_model_stats_checks_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_repairs_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_82 arg2);
-extern swig_type_83 _wrap_ddp_model_stats_repairs_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_sent_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_84 arg2);
-extern swig_type_85 _wrap_ddp_model_stats_sent_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_86 arg2);
-extern swig_type_87 _wrap_ddp_model_stats_total_sent_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_model_stats_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_model_stats_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_88 _wrap_ddp_model_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_89 arg2);
-extern swig_type_90 _wrap_ddp_model_create_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_model_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_91 _wrap_ddp_model_add_parameter_low_db146f7750b273cb(uintptr_t arg1, swig_type_92 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
-extern swig_type_93 _wrap_ddp_model_add_array_low_db146f7750b273cb(uintptr_t arg1, swig_type_94 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_95 arg5, swig_voidp arg6);
-extern swig_type_96 _wrap_ddp_model_add_buffer_low_db146f7750b273cb(uintptr_t arg1, swig_type_97 arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_98 _wrap_ddp_model_commit_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_get_parameter_count_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_99 _wrap_ddp_model_get_grad_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_100 _wrap_ddp_model_get_value_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_101 _wrap_ddp_model_set_grad_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_102 _wrap_ddp_model_sync_buffers_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_103 _wrap_ddp_model_check_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_104 _wrap_ddp_model_get_hash_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_105 _wrap_ddp_model_get_stats_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_106 _wrap_ddp_model_describe_plan_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_type_107 arg3, swig_voidp arg4);
-extern swig_intgo _wrap_DDP_PASS_REDUCE_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PASS_LOCAL_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_PASS_PART_low_db146f7750b273cb(void);
-extern swig_type_108 _wrap_ddp_model_begin_backward_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_type_109 _wrap_ddp_model_mark_ready_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_110 _wrap_ddp_model_mark_range_ready_low_db146f7750b273cb(uintptr_t arg1, int arg2, swig_type_111 arg3, swig_type_112 arg4, uintptr_t arg5);
-extern swig_type_113 _wrap_ddp_model_mark_unused_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern swig_type_114 _wrap_ddp_model_end_backward_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_model_was_used_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern swig_type_115 _wrap_ddp_model_zero_grad_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_116 _wrap_ddp_model_mark_reduced_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_117 _wrap_ddp_model_get_grad_norm_low_db146f7750b273cb(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
-extern swig_type_118 _wrap_ddp_model_scale_grad_low_db146f7750b273cb(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern swig_type_119 _wrap_ddp_model_clip_grad_norm_low_db146f7750b273cb(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_120 _wrap_ddp_model_clip_grad_value_low_db146f7750b273cb(uintptr_t arg1, double arg2, uintptr_t arg3);
-extern void _wrap_ddp_pass_report_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_121 arg2);
-extern swig_type_122 _wrap_ddp_pass_report_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_contributors_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_contributors_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_last_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_pass_report_last_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_weight_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_pass_report_weight_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_pass_report_absent_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_123 arg2);
-extern swig_type_124 _wrap_ddp_pass_report_absent_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_pass_report_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_pass_report_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_125 _wrap_ddp_model_set_weight_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern swig_type_126 _wrap_ddp_model_set_last_pass_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_127 _wrap_ddp_model_skip_backward_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_128 _wrap_ddp_model_abandon_backward_low_db146f7750b273cb(uintptr_t arg1, swig_type_129 arg2, uintptr_t arg3);
-extern swig_type_130 _wrap_ddp_model_get_pass_report_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_db146f7750b273cb(void);
-extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_db146f7750b273cb(void);
-extern void _wrap_ddp_optimizer_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_131 arg2);
-extern swig_type_132 _wrap_ddp_optimizer_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_shard_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_shard_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_in_backward_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_in_backward_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_undo_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_undo_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_master_weights_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_master_weights_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_nonfinite_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_max_norm_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_max_norm_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_clip_value_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_optimizer_options_clip_value_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_parameters_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_optimizer_options_parameters_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_optimizer_options_parameter_count_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_133 arg2);
-extern swig_type_134 _wrap_ddp_optimizer_options_parameter_count_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_optimizer_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_optimizer_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_135 arg2);
-extern swig_type_136 _wrap_ddp_sgd_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_momentum_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_momentum_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_dampening_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_dampening_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_weight_decay_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_sgd_options_weight_decay_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_nesterov_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_nesterov_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sgd_options_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sgd_options_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sgd_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_sgd_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_137 arg2);
-extern swig_type_138 _wrap_ddp_adam_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta1_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta1_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_beta2_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_beta2_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_epsilon_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_epsilon_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_weight_decay_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_adam_options_weight_decay_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_decoupled_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_decoupled_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_adam_options_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_adam_options_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_adam_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_adam_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_139 arg2);
-extern swig_type_140 _wrap_ddp_loss_scale_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_initial_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_initial_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_growth_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_growth_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_backoff_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_backoff_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_minimum_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_minimum_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_maximum_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_loss_scale_options_maximum_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_loss_scale_options_interval_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_141 arg2);
-extern swig_type_142 _wrap_ddp_loss_scale_options_interval_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_loss_scale_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_loss_scale_options_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_143 _wrap_ddp_optimizer_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_144 arg2);
-extern swig_type_145 _wrap_ddp_sgd_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_146 arg2);
-extern swig_type_147 _wrap_ddp_adam_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_148 arg2);
-extern swig_type_149 _wrap_ddp_optimizer_create_sgd_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern swig_type_150 _wrap_ddp_optimizer_create_adam_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
-extern void _wrap_ddp_optimizer_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_151 _wrap_ddp_optimizer_set_rate_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern swig_type_152 _wrap_ddp_optimizer_get_rate_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_153 _wrap_ddp_optimizer_get_step_count_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_154 _wrap_ddp_loss_scale_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_155 arg2);
-extern swig_type_156 _wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_157 _wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_158 _wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_159 _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_160 _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(uintptr_t arg1, int arg2, double arg3, double arg4);
-extern swig_type_161 _wrap_ddp_optimizer_step_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_162 _wrap_ddp_ema_create_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern void _wrap_ddp_ema_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_163 _wrap_ddp_ema_update_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_164 _wrap_ddp_ema_swap_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern void _wrap_ddp_state_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ddp_state_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_model_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_model_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_optimizer_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_ema_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_ema_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_epoch_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_167 arg2);
-extern swig_type_168 _wrap_ddp_state_epoch_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_step_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_169 arg2);
-extern swig_type_170 _wrap_ddp_state_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_outer_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_state_outer_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_own_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_state_own_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_own_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_ddp_state_own_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizers_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_state_optimizers_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_state_optimizer_count_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_ddp_state_optimizer_count_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_state_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_state_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_ddp_load_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_options_partial_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_partial_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_options_local_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_load_options_local_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_load_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_177 arg2);
-extern swig_type_178 _wrap_ddp_load_report_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_epoch_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_179 arg2);
-extern swig_type_180 _wrap_ddp_load_report_epoch_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_step_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_ddp_load_report_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_missing_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_ddp_load_report_missing_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_unexpected_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_ddp_load_report_unexpected_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_load_report_skipped_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_ddp_load_report_skipped_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_load_report_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_load_report_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_189 _wrap_ddp_state_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_190 arg2);
-extern swig_type_191 _wrap_ddp_load_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_192 arg2);
-extern swig_type_193 _wrap_ddp_model_set_metadata_low_db146f7750b273cb(uintptr_t arg1, swig_type_194 arg2, swig_voidp arg3);
-extern swig_type_195 _wrap_ddp_model_get_metadata_low_db146f7750b273cb(uintptr_t arg1, swig_type_196 arg2, swig_voidp arg3);
-extern swig_type_197 _wrap_ddp_state_save_file_low_db146f7750b273cb(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_ddp_state_load_file_low_db146f7750b273cb(uintptr_t arg1, swig_type_200 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_201 _wrap_ddp_model_get_missing_low_db146f7750b273cb(uintptr_t arg1, swig_type_202 arg2);
-extern swig_type_203 _wrap_ddp_model_get_unexpected_low_db146f7750b273cb(uintptr_t arg1, swig_type_204 arg2);
-extern swig_type_205 _wrap_ddp_state_save_low_db146f7750b273cb(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern swig_type_206 _wrap_ddp_state_load_low_db146f7750b273cb(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern void _wrap_ddp_sampler_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_ddp_sampler_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_dataset_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_ddp_sampler_dataset_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seed_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_211 arg2);
-extern swig_type_212 _wrap_ddp_sampler_seed_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_rank_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_rank_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_size_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_shuffle_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_shuffle_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_drop_last_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_sampler_drop_last_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_sampler_seen_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_ddp_sampler_seen_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_sampler_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_sampler_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_215 _wrap_ddp_sampler_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_216 arg2);
-extern swig_type_217 _wrap_ddp_sampler_get_count_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_218 _wrap_ddp_sampler_fill_low_db146f7750b273cb(uintptr_t arg1, swig_type_219 arg2, swig_type_220 arg3, swig_type_221 arg4, swig_voidp arg5);
-extern void _wrap_ddp_custom_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_222 arg2);
-extern swig_type_223 _wrap_ddp_custom_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_weight_decay_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_custom_options_weight_decay_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_whole_tensors_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_whole_tensors_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_custom_options_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_custom_options_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_custom_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_custom_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_224 arg2);
-extern swig_type_225 _wrap_ddp_update_slice_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_index_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_index_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_dtype_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_value_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_value_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_grad_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_grad_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_set_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_voidp _wrap_ddp_update_slice_state_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_state_count_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_state_count_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_set_low_db146f7750b273cb(uintptr_t arg1, swig_intgo arg2);
-extern swig_intgo _wrap_ddp_update_slice_device_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_device_index_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_device_index_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_update_slice_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_first_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_226 arg2);
-extern swig_type_227 _wrap_ddp_update_slice_first_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_count_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_228 arg2);
-extern swig_type_229 _wrap_ddp_update_slice_count_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_step_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_230 arg2);
-extern swig_type_231 _wrap_ddp_update_slice_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_weight_decay_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_update_slice_weight_decay_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_update_slice_stream_set_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_ddp_update_slice_stream_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_update_slice_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_update_slice_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_232 _wrap_ddp_custom_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_233 arg2);
-extern swig_type_234 _wrap_ddp_optimizer_create_custom_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_235 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
-extern swig_type_236 _wrap_ddp_model_set_hook_low_db146f7750b273cb(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
-extern void _wrap_ddp_powersgd_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_237 arg2);
-extern swig_type_238 _wrap_ddp_powersgd_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_seed_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_ddp_powersgd_options_seed_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_start_pass_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_241 arg2);
-extern swig_type_242 _wrap_ddp_powersgd_options_start_pass_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_rank_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_rank_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_warm_start_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_warm_start_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_powersgd_options_error_feedback_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_powersgd_options_error_feedback_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_powersgd_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_powersgd_options_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_243 _wrap_ddp_powersgd_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_244 arg2);
-extern swig_type_245 _wrap_ddp_hook_powersgd_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_246 _wrap_ddp_model_set_pulled_hook_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_247 _wrap_ddp_model_next_bucket_low_db146f7750b273cb(uintptr_t arg1, int arg2, swig_voidp arg3);
-extern swig_type_248 _wrap_ddp_model_finish_bucket_low_db146f7750b273cb(uintptr_t arg1, int arg2, swig_type_249 arg3);
-extern int _wrap_ddp_bucket_get_index_low_db146f7750b273cb(uintptr_t arg1);
-extern int _wrap_ddp_bucket_is_last_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_250 _wrap_ddp_bucket_get_contents_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern int _wrap_ddp_bucket_get_parameter_count_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_251 _wrap_ddp_bucket_get_parameter_low_db146f7750b273cb(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
-extern int _wrap_ddp_bucket_is_used_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern swig_type_252 _wrap_ddp_bucket_get_group_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_253 _wrap_ddp_bucket_set_error_low_db146f7750b273cb(uintptr_t arg1, swig_type_254 arg2);
-extern swig_type_255 _wrap_ddp_model_set_buckets_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3);
-extern swig_type_256 _wrap_ddp_model_join_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_257 _wrap_ddp_model_average_parameters_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_258 _wrap_ddp_group_all_reduce_rows_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_259 _wrap_ddp_group_get_rows_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_260 arg2);
-extern swig_type_261 _wrap_ddp_batch_norm_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_262 _wrap_ddp_batch_norm_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_ddp_batch_norm_forward_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_265 _wrap_ddp_batch_norm_backward_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_266 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_267 _wrap_ddp_memory_retain_low_db146f7750b273cb(swig_voidp arg1);
-extern swig_type_268 _wrap_ddp_memory_release_low_db146f7750b273cb(swig_voidp arg1);
-extern swig_type_269 _wrap_ddp_group_share_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_type_270 arg3);
-extern swig_type_271 _wrap_ddp_group_unshare_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern void _wrap_ddp_recover_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_272 arg2);
-extern swig_type_273 _wrap_ddp_recover_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_274 arg2);
-extern swig_type_275 _wrap_ddp_recover_options_wait_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_min_ranks_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_min_ranks_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_allow_half_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recover_options_allow_half_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_276 arg2);
-extern swig_type_277 _wrap_ddp_recover_options_cool_down_ms_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recover_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_recover_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_278 arg2);
-extern swig_type_279 _wrap_ddp_recovery_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_280 arg2);
-extern swig_type_281 _wrap_ddp_recovery_generation_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_rank_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_rank_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_size_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_rank_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_rank_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_previous_size_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_previous_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_source_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_source_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_recovery_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_seconds_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_recovery_seconds_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_282 arg2);
-extern swig_type_283 _wrap_ddp_recovery_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_went_back_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_284 arg2);
-extern swig_type_285 _wrap_ddp_recovery_went_back_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_epoch_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_286 arg2);
-extern swig_type_287 _wrap_ddp_recovery_kept_epoch_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_step_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_288 arg2);
-extern swig_type_289 _wrap_ddp_recovery_kept_step_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_recovery_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_recovery_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_290 arg2);
-extern swig_type_291 _wrap_ddp_rank_progress_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_292 arg2);
-extern swig_type_293 _wrap_ddp_rank_progress_pass_index_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_bucket_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_bucket_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_in_call_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_in_call_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_silent_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_rank_progress_silent_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_call_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_call_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_rank_progress_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_rank_progress_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_rank_progress_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_294 _wrap_ddp_recover_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_295 arg2);
-extern swig_type_296 _wrap_ddp_group_get_failed_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_297 _wrap_ddp_group_get_progress_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_298 _wrap_ddp_call_name_low_db146f7750b273cb(int arg1);
-extern swig_type_299 _wrap_ddp_group_recover_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_300 _wrap_ddp_group_get_gone_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_301 _wrap_ddp_group_get_joined_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_302 _wrap_ddp_group_get_renumbered_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_303 _wrap_ddp_optimizer_copy_loss_scale_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_304 arg2);
-extern swig_type_305 _wrap_ddp_virtual_ranks_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_total_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_total_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_first_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_first_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_count_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_count_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_virtual_ranks_reserved_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_virtual_ranks_reserved_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_virtual_ranks_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_virtual_ranks_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_306 _wrap_ddp_group_get_virtual_ranks_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_307 _wrap_ddp_virtual_rank_key_low_db146f7750b273cb(swig_type_308 arg1, swig_type_309 arg2, int arg3, swig_voidp arg4);
-extern swig_type_310 _wrap_ddp_group_reduce_part_metrics_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_type_311 arg3, swig_intgo arg4);
-extern swig_type_312 _wrap_ddp_state_keep_low_db146f7750b273cb(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_313 _wrap_ddp_group_get_kept_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, swig_type_314 arg3, swig_voidp arg4);
-extern swig_type_315 _wrap_ddp_state_save_latest_low_db146f7750b273cb(uintptr_t arg1, swig_type_316 arg2, swig_type_317 arg3);
-extern swig_type_318 _wrap_ddp_state_load_latest_low_db146f7750b273cb(uintptr_t arg1, swig_type_319 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_320 _wrap_ddp_model_get_loaded_file_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_321 _wrap_ddp_model_get_skipped_low_db146f7750b273cb(uintptr_t arg1, swig_type_322 arg2);
-extern swig_type_323 _wrap_ddp_state_save_local_low_db146f7750b273cb(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_324 arg2);
-extern swig_type_325 _wrap_ddp_outer_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_326 arg2);
-extern swig_type_327 _wrap_ddp_outer_options_every_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_328 arg2);
-extern swig_type_329 _wrap_ddp_outer_options_overlap_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_rate_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_rate_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_momentum_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_momentum_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_keep_set_low_db146f7750b273cb(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_outer_options_keep_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_fragments_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_fragments_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_nesterov_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_nesterov_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_bits_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_bits_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_error_feedback_set_low_db146f7750b273cb(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_outer_options_error_feedback_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_outer_options_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_330 arg2);
-extern swig_type_331 _wrap_ddp_outer_stats_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_332 arg2);
-extern swig_type_333 _wrap_ddp_outer_stats_steps_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_334 arg2);
-extern swig_type_335 _wrap_ddp_outer_stats_exchanges_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_336 arg2);
-extern swig_type_337 _wrap_ddp_outer_stats_under_way_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_338 arg2);
-extern swig_type_339 _wrap_ddp_outer_stats_sent_bytes_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_340 arg2);
-extern swig_type_341 _wrap_ddp_outer_stats_wait_ns_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_outer_stats_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_outer_stats_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_342 _wrap_ddp_outer_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_343 arg2);
-extern swig_type_344 _wrap_ddp_outer_create_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
-extern void _wrap_ddp_outer_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_345 _wrap_ddp_outer_step_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_346 _wrap_ddp_outer_sync_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_347 _wrap_ddp_outer_get_stats_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_348 _wrap_ddp_group_get_waits_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_349 _wrap_ddp_group_post_barrier_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_350 _wrap_ddp_group_post_all_reduce_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_351 _wrap_ddp_group_post_all_gather_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_352 _wrap_ddp_group_post_reduce_scatter_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_353 _wrap_ddp_group_post_broadcast_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_354 _wrap_ddp_group_post_reduce_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_355 _wrap_ddp_group_post_gather_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_356 _wrap_ddp_group_post_scatter_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_357 _wrap_ddp_group_post_all_to_all_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
-extern swig_type_358 _wrap_ddp_group_post_all_gather_counts_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_359 _wrap_ddp_group_post_send_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_360 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_361 _wrap_ddp_group_post_receive_low_db146f7750b273cb(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_362 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_363 _wrap_ddp_request_test_low_db146f7750b273cb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_364 _wrap_ddp_request_wait_low_db146f7750b273cb(uintptr_t arg1, swig_type_365 arg2, swig_voidp arg3);
-extern swig_type_366 _wrap_ddp_request_wait_any_low_db146f7750b273cb(swig_voidp arg1, int arg2, swig_type_367 arg3, swig_voidp arg4);
-extern swig_type_368 _wrap_ddp_request_id_low_db146f7750b273cb(uintptr_t arg1);
-extern int _wrap_ddp_request_source_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_request_destroy_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_struct_size_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_369 arg2);
-extern swig_type_370 _wrap_ddp_trace_options_struct_size_get_low_db146f7750b273cb(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_db146f7750b273cb(uintptr_t arg1, swig_type_371 arg2);
-extern swig_type_372 _wrap_ddp_trace_options_capacity_get_low_db146f7750b273cb(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_trace_options_low_db146f7750b273cb(void);
-extern void _wrap_delete_ddp_trace_options_low_db146f7750b273cb(uintptr_t arg1);
-extern swig_type_373 _wrap_ddp_trace_options_init_low_db146f7750b273cb(uintptr_t arg1, swig_type_374 arg2);
-extern swig_type_375 _wrap_ddp_group_start_trace_low_db146f7750b273cb(uintptr_t arg1, swig_type_376 arg2, uintptr_t arg3);
-extern swig_type_377 _wrap_ddp_group_stop_trace_low_db146f7750b273cb(uintptr_t arg1);
+typedef long long swig_type_378;
+typedef _gostring_ swig_type_379;
+typedef long long swig_type_380;
+typedef _gostring_ swig_type_381;
+typedef _gostring_ swig_type_382;
+typedef long long swig_type_383;
+typedef _gostring_ swig_type_384;
+typedef long long swig_type_385;
+typedef long long swig_type_386;
+typedef long long swig_type_387;
+typedef long long swig_type_388;
+typedef long long swig_type_389;
+typedef long long swig_type_390;
+typedef _gostring_ swig_type_391;
+typedef long long swig_type_392;
+typedef _gostring_ swig_type_393;
+typedef _gostring_ swig_type_394;
+typedef _gostring_ swig_type_395;
+typedef _gostring_ swig_type_396;
+typedef _gostring_ swig_type_397;
+extern void _wrap_Swig_free_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_low_51f4af94a5759528(swig_intgo arg1);
+extern swig_intgo _wrap_DDP_OK_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_INVALID_STATE_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_TIMED_OUT_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_PEER_FAILED_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_ABORTED_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_MISMATCH_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_IO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_CALLBACK_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_INTERNAL_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_FENCED_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_NO_MAJORITY_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_F32_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_F64_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_F16_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BF16_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_I32_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_I64_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_U8_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_C64_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_C128_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_CPU_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_CUDA_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_AVERAGE_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_SUM_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_MIN_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_MAX_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PRODUCT_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BACKEND_AUTO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BACKEND_GLOO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BACKEND_NCCL_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BACKEND_SHM_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_BACKEND_LOCAL_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LINKS_AUTO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LINKS_ENCRYPTED_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LINKS_PLAIN_low_51f4af94a5759528(void);
+extern void _wrap_ddp_tensor_data_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_data_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_tensor_dtype_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_dtype_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_tensor_device_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_tensor_device_index_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_device_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_tensor_ndim_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_tensor_ndim_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_tensor_shape_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_tensor_shape_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_tensor_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_tensor_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_1 _wrap_ddp_tensor_init_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_intgo arg3, int arg4, swig_voidp arg5);
+extern swig_intgo _wrap_DDP_LOG_DEBUG_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LOG_INFO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LOG_WARNING_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LOG_ERROR_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_LOG_OFF_low_51f4af94a5759528(void);
+extern void _wrap_ddp_log_message_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_2 arg2);
+extern swig_type_3 _wrap_ddp_log_message_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_log_message_level_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_log_message_level_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_log_message_code_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_log_message_code_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_log_message_group_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_4 arg2);
+extern swig_type_5 _wrap_ddp_log_message_group_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_log_message_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_log_message_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_log_message_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_log_message_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_log_message_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_log_message_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_6 arg2);
+extern swig_type_7 _wrap_ddp_error_details_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_status_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_error_details_status_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_rank_count_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_rank_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_parameter_count_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_parameter_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_call_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_call_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_other_call_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_other_call_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_error_details_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_bytes_expected_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_8 arg2);
+extern swig_type_9 _wrap_ddp_error_details_bytes_expected_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_error_details_bytes_got_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_10 arg2);
+extern swig_type_11 _wrap_ddp_error_details_bytes_got_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_error_details_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_error_details_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_version_low_51f4af94a5759528(void);
+extern swig_type_12 _wrap_ddp_version_string_low_51f4af94a5759528(void);
+extern swig_type_13 _wrap_ddp_build_info_low_51f4af94a5759528(void);
+extern swig_type_14 _wrap_ddp_status_name_low_51f4af94a5759528(swig_intgo arg1);
+extern swig_type_15 _wrap_ddp_last_error_low_51f4af94a5759528(void);
+extern swig_type_16 _wrap_ddp_copy_last_error_low_51f4af94a5759528(swig_voidp arg1, swig_type_17 arg2);
+extern swig_type_18 _wrap_ddp_get_error_details_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_19 _wrap_ddp_get_error_ranks_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_voidp arg3);
+extern swig_type_20 _wrap_ddp_get_error_parameters_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_voidp arg3);
+extern swig_type_21 _wrap_ddp_call_name_low_51f4af94a5759528(int arg1);
+extern swig_type_22 _wrap_ddp_set_log_low_51f4af94a5759528(swig_intgo arg1, ddp_log_fn arg2, uintptr_t arg3);
+extern swig_type_23 _wrap_ddp_add_log_listener_low_51f4af94a5759528(swig_intgo arg1, ddp_log_listener_fn arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_24 _wrap_ddp_remove_log_listener_low_51f4af94a5759528(swig_type_25 arg1);
+extern void _wrap_ddp_store_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_26 arg2);
+extern swig_type_27 _wrap_ddp_store_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_store_set_set_low_51f4af94a5759528(uintptr_t arg1, ddp_store_set_fn arg2);
+extern ddp_store_set_fn _wrap_ddp_store_set_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_store_get_set_low_51f4af94a5759528(uintptr_t arg1, ddp_store_get_fn arg2);
+extern ddp_store_get_fn _wrap_ddp_store_get_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_store_user_data_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_store_user_data_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_store_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_store_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_28 arg2);
+extern swig_type_29 _wrap_ddp_group_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_world_size_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_world_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_backend_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_backend_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_device_index_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_device_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_timeout_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_30 arg2);
+extern swig_type_31 _wrap_ddp_group_options_timeout_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_heartbeat_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_32 arg2);
+extern swig_type_33 _wrap_ddp_group_options_heartbeat_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_dead_after_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_34 arg2);
+extern swig_type_35 _wrap_ddp_group_options_dead_after_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_36 arg2);
+extern swig_type_37 _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_store_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_group_options_store_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_sum_order_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_sum_order_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_reproducible_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_reproducible_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_max_ctas_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_nccl_max_ctas_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_recoverable_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_recoverable_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_nccl_comm_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_group_options_nccl_comm_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_first_port_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_first_port_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_last_port_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_last_port_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_join_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_join_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_virtual_ranks_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_virtual_ranks_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_connect_all_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_connect_all_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_links_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_group_options_links_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_requests_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_requests_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_group_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_group_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_38 _wrap_ddp_group_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_39 arg2);
+extern swig_type_40 _wrap_ddp_group_create_low_51f4af94a5759528(swig_type_41 arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_42 _wrap_ddp_group_split_low_51f4af94a5759528(uintptr_t arg1, int arg2, int arg3, uintptr_t arg4, swig_voidp arg5);
+extern void _wrap_ddp_group_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_43 _wrap_ddp_group_abort_low_51f4af94a5759528(uintptr_t arg1, swig_type_44 arg2);
+extern swig_type_45 _wrap_ddp_group_status_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_group_get_rank_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_46 _wrap_ddp_group_get_number_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_group_get_size_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_intgo _wrap_ddp_group_get_backend_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_47 _wrap_ddp_group_barrier_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_48 _wrap_ddp_group_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_49 _wrap_ddp_group_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_50 _wrap_ddp_group_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, uintptr_t arg5);
+extern swig_type_51 _wrap_ddp_group_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, uintptr_t arg4);
+extern swig_type_52 _wrap_ddp_group_reduce_metrics_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_53 arg3, swig_intgo arg4);
+extern swig_type_54 _wrap_ddp_group_alloc_low_51f4af94a5759528(uintptr_t arg1, swig_type_55 arg2, swig_voidp arg3);
+extern swig_type_56 _wrap_ddp_group_free_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_57 _wrap_ddp_group_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_58 arg4, uintptr_t arg5);
+extern swig_type_59 _wrap_ddp_group_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_60 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_61 _wrap_ddp_group_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, uintptr_t arg5);
+extern swig_type_62 _wrap_ddp_group_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_63 _wrap_ddp_group_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, uintptr_t arg5);
+extern swig_type_64 _wrap_ddp_group_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_65 _wrap_ddp_group_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_intgo _wrap_DDP_UNUSED_ERROR_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_UNUSED_ALLOW_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PROGRESS_AUTO_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PROGRESS_CALLER_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PROGRESS_THREAD_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_DRIFT_REPORT_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_DRIFT_RESEND_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WORLD_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_DIVISOR_WEIGHTS_low_51f4af94a5759528(void);
+extern void _wrap_ddp_model_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_66 arg2);
+extern swig_type_67 _wrap_ddp_model_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_first_bucket_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_68 arg2);
+extern swig_type_69 _wrap_ddp_model_options_first_bucket_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_bucket_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_70 arg2);
+extern swig_type_71 _wrap_ddp_model_options_bucket_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_reduce_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_reduce_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_unused_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_unused_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_progress_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_progress_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_drift_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_drift_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_check_every_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_72 arg2);
+extern swig_type_73 _wrap_ddp_model_options_check_every_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_divisor_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_divisor_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_uneven_inputs_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_uneven_inputs_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_wire_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_model_options_wire_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_options_own_values_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_model_options_own_values_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_model_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_74 arg2);
+extern swig_type_75 _wrap_ddp_model_stats_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_parameters_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_76 arg2);
+extern swig_type_77 _wrap_ddp_model_stats_parameters_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_elements_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_78 arg2);
+extern swig_type_79 _wrap_ddp_model_stats_elements_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_buckets_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_80 arg2);
+extern swig_type_81 _wrap_ddp_model_stats_buckets_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_passes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_82 arg2);
+extern swig_type_83 _wrap_ddp_model_stats_passes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_gradient_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_84 arg2);
+extern swig_type_85 _wrap_ddp_model_stats_gradient_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_backward_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_86 arg2);
+extern swig_type_87 _wrap_ddp_model_stats_backward_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_comm_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_88 arg2);
+extern swig_type_89 _wrap_ddp_model_stats_comm_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_exposed_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_90 arg2);
+extern swig_type_91 _wrap_ddp_model_stats_exposed_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_backward_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_92 arg2);
+extern swig_type_93 _wrap_ddp_model_stats_total_backward_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_comm_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_94 arg2);
+extern swig_type_95 _wrap_ddp_model_stats_total_comm_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_exposed_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_96 arg2);
+extern swig_type_97 _wrap_ddp_model_stats_total_exposed_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_checks_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_98 arg2);
+extern swig_type_99 _wrap_ddp_model_stats_checks_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_repairs_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_100 arg2);
+extern swig_type_101 _wrap_ddp_model_stats_repairs_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_sent_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_102 arg2);
+extern swig_type_103 _wrap_ddp_model_stats_sent_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_model_stats_total_sent_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_104 arg2);
+extern swig_type_105 _wrap_ddp_model_stats_total_sent_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_model_stats_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_model_stats_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_106 _wrap_ddp_model_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_107 arg2);
+extern swig_type_108 _wrap_ddp_model_create_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_model_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_109 _wrap_ddp_model_add_parameter_low_51f4af94a5759528(uintptr_t arg1, swig_type_110 arg2, uintptr_t arg3, uintptr_t arg4, swig_voidp arg5);
+extern swig_type_111 _wrap_ddp_model_add_array_low_51f4af94a5759528(uintptr_t arg1, swig_type_112 arg2, swig_voidp arg3, swig_voidp arg4, swig_type_113 arg5, swig_voidp arg6);
+extern swig_type_114 _wrap_ddp_model_add_parameter_without_grad_low_51f4af94a5759528(uintptr_t arg1, swig_type_115 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_116 _wrap_ddp_model_add_buffer_low_51f4af94a5759528(uintptr_t arg1, swig_type_117 arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_118 _wrap_ddp_model_commit_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_get_parameter_count_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_119 _wrap_ddp_model_get_grad_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_120 _wrap_ddp_model_get_value_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_121 _wrap_ddp_model_set_grad_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_122 _wrap_ddp_model_sync_buffers_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_123 _wrap_ddp_model_check_replicas_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_124 _wrap_ddp_model_get_hash_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_125 _wrap_ddp_model_get_stats_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_126 _wrap_ddp_model_describe_plan_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_127 arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_PASS_REDUCE_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PASS_ACCUMULATE_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PASS_LOCAL_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_PASS_PART_low_51f4af94a5759528(void);
+extern swig_type_128 _wrap_ddp_model_begin_backward_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_type_129 _wrap_ddp_model_mark_ready_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_130 _wrap_ddp_model_mark_range_ready_low_51f4af94a5759528(uintptr_t arg1, int arg2, swig_type_131 arg3, swig_type_132 arg4, uintptr_t arg5);
+extern swig_type_133 _wrap_ddp_model_mark_unused_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_134 _wrap_ddp_model_end_backward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_model_was_used_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_135 _wrap_ddp_model_zero_grad_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_136 _wrap_ddp_model_mark_reduced_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_137 _wrap_ddp_model_get_grad_norm_low_51f4af94a5759528(uintptr_t arg1, double arg2, swig_voidp arg3, uintptr_t arg4);
+extern swig_type_138 _wrap_ddp_model_scale_grad_low_51f4af94a5759528(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern swig_type_139 _wrap_ddp_model_clip_grad_norm_low_51f4af94a5759528(uintptr_t arg1, double arg2, double arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_140 _wrap_ddp_model_clip_grad_value_low_51f4af94a5759528(uintptr_t arg1, double arg2, uintptr_t arg3);
+extern void _wrap_ddp_pass_report_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_141 arg2);
+extern swig_type_142 _wrap_ddp_pass_report_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_contributors_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_contributors_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_last_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_last_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_weight_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_pass_report_weight_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_absent_count_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_absent_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_pass_report_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_pass_report_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_pass_report_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_pass_report_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_143 _wrap_ddp_model_set_weight_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern swig_type_144 _wrap_ddp_model_set_last_pass_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_145 _wrap_ddp_model_skip_backward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_146 _wrap_ddp_model_abandon_backward_low_51f4af94a5759528(uintptr_t arg1, swig_type_147 arg2, uintptr_t arg3);
+extern swig_type_148 _wrap_ddp_model_get_pass_report_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_149 _wrap_ddp_model_get_absent_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_intgo _wrap_DDP_NONFINITE_KEEP_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_NONFINITE_SKIP_low_51f4af94a5759528(void);
+extern swig_intgo _wrap_DDP_NONFINITE_FAIL_low_51f4af94a5759528(void);
+extern void _wrap_ddp_optimizer_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_ddp_optimizer_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_shard_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_shard_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_in_backward_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_in_backward_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_undo_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_undo_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_master_weights_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_master_weights_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_nonfinite_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_optimizer_options_nonfinite_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_divide_in_step_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_divide_in_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_max_norm_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_max_norm_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_clip_value_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_optimizer_options_clip_value_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_parameters_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_optimizer_options_parameters_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_parameter_count_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_ddp_optimizer_options_parameter_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_optimizer_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_optimizer_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_ddp_sgd_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_momentum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_dampening_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_dampening_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_weight_decay_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_sgd_options_weight_decay_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_nesterov_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_nesterov_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sgd_options_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sgd_options_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sgd_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_sgd_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ddp_adam_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta1_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta1_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_beta2_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_beta2_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_epsilon_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_epsilon_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_weight_decay_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_adam_options_weight_decay_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_decoupled_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_decoupled_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_adam_options_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_adam_options_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_adam_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_adam_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_ddp_loss_scale_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_initial_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_initial_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_growth_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_growth_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_backoff_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_backoff_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_minimum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_minimum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_maximum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_loss_scale_options_maximum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_loss_scale_options_interval_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_ddp_loss_scale_options_interval_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_loss_scale_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_loss_scale_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_162 _wrap_ddp_optimizer_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_163 arg2);
+extern swig_type_164 _wrap_ddp_sgd_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_165 arg2);
+extern swig_type_166 _wrap_ddp_adam_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_167 arg2);
+extern swig_type_168 _wrap_ddp_optimizer_create_sgd_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern swig_type_169 _wrap_ddp_optimizer_create_adam_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4);
+extern void _wrap_ddp_optimizer_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_170 _wrap_ddp_optimizer_set_rate_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern swig_type_171 _wrap_ddp_optimizer_get_rate_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_172 _wrap_ddp_optimizer_get_step_count_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_173 _wrap_ddp_loss_scale_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_174 arg2);
+extern swig_type_175 _wrap_ddp_optimizer_set_loss_scale_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_176 _wrap_ddp_optimizer_get_loss_scale_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_177 _wrap_ddp_optimizer_get_skipped_count_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_178 _wrap_ddp_optimizer_get_grad_norm_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_179 _wrap_ddp_optimizer_set_parameter_options_low_51f4af94a5759528(uintptr_t arg1, int arg2, double arg3, double arg4);
+extern swig_type_180 _wrap_ddp_optimizer_step_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_181 _wrap_ddp_ema_create_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_ema_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_182 _wrap_ddp_ema_update_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_183 _wrap_ddp_ema_swap_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern void _wrap_ddp_state_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_184 arg2);
+extern swig_type_185 _wrap_ddp_state_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_model_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_model_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_optimizer_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_ema_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_ema_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_epoch_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_186 arg2);
+extern swig_type_187 _wrap_ddp_state_epoch_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_188 arg2);
+extern swig_type_189 _wrap_ddp_state_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_outer_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_state_outer_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_own_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_state_own_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_own_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_190 arg2);
+extern swig_type_191 _wrap_ddp_state_own_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizers_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_state_optimizers_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_state_optimizer_count_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_192 arg2);
+extern swig_type_193 _wrap_ddp_state_optimizer_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_state_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_state_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_194 arg2);
+extern swig_type_195 _wrap_ddp_load_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_options_partial_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_partial_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_options_local_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_load_options_local_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_load_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_196 arg2);
+extern swig_type_197 _wrap_ddp_load_report_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_epoch_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_198 arg2);
+extern swig_type_199 _wrap_ddp_load_report_epoch_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_200 arg2);
+extern swig_type_201 _wrap_ddp_load_report_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_missing_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_202 arg2);
+extern swig_type_203 _wrap_ddp_load_report_missing_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_unexpected_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_204 arg2);
+extern swig_type_205 _wrap_ddp_load_report_unexpected_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_load_report_skipped_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_206 arg2);
+extern swig_type_207 _wrap_ddp_load_report_skipped_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_load_report_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_load_report_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_208 _wrap_ddp_state_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_ddp_load_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_211 arg2);
+extern swig_type_212 _wrap_ddp_model_set_metadata_low_51f4af94a5759528(uintptr_t arg1, swig_type_213 arg2, swig_voidp arg3);
+extern swig_type_214 _wrap_ddp_model_get_metadata_low_51f4af94a5759528(uintptr_t arg1, swig_type_215 arg2, swig_voidp arg3);
+extern swig_type_216 _wrap_ddp_state_save_file_low_51f4af94a5759528(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_ddp_state_load_file_low_51f4af94a5759528(uintptr_t arg1, swig_type_219 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_220 _wrap_ddp_model_get_missing_low_51f4af94a5759528(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_ddp_model_get_unexpected_low_51f4af94a5759528(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_ddp_state_save_low_51f4af94a5759528(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_225 _wrap_ddp_state_load_low_51f4af94a5759528(uintptr_t arg1, ddp_read_fn arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_ddp_sampler_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_226 arg2);
+extern swig_type_227 _wrap_ddp_sampler_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_dataset_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_228 arg2);
+extern swig_type_229 _wrap_ddp_sampler_dataset_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seed_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_230 arg2);
+extern swig_type_231 _wrap_ddp_sampler_seed_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_size_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_shuffle_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_shuffle_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_drop_last_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_sampler_drop_last_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_sampler_seen_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_232 arg2);
+extern swig_type_233 _wrap_ddp_sampler_seen_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_sampler_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_sampler_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_234 _wrap_ddp_sampler_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_235 arg2);
+extern swig_type_236 _wrap_ddp_sampler_get_count_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_237 _wrap_ddp_sampler_fill_low_51f4af94a5759528(uintptr_t arg1, swig_type_238 arg2, swig_type_239 arg3, swig_type_240 arg4, swig_voidp arg5);
+extern int _wrap_ddp_experimental_version_low_51f4af94a5759528(void);
+extern void _wrap_ddp_custom_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_ddp_custom_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_weight_decay_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_custom_options_weight_decay_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_whole_tensors_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_whole_tensors_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_custom_options_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_custom_options_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_custom_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_custom_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_ddp_update_slice_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_index_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_dtype_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_dtype_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_value_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_value_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_grad_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_grad_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_set_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_voidp _wrap_ddp_update_slice_state_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_state_count_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_state_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_set_low_51f4af94a5759528(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ddp_update_slice_device_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_device_index_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_device_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_update_slice_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_first_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_245 arg2);
+extern swig_type_246 _wrap_ddp_update_slice_first_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_count_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_247 arg2);
+extern swig_type_248 _wrap_ddp_update_slice_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_249 arg2);
+extern swig_type_250 _wrap_ddp_update_slice_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_weight_decay_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_update_slice_weight_decay_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_update_slice_stream_set_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern uintptr_t _wrap_ddp_update_slice_stream_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_update_slice_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_update_slice_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_251 _wrap_ddp_custom_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_252 arg2);
+extern swig_type_253 _wrap_ddp_optimizer_create_custom_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_254 arg4, ddp_update_fn arg5, uintptr_t arg6, ddp_release_fn arg7, swig_voidp arg8);
+extern swig_type_255 _wrap_ddp_model_set_hook_low_51f4af94a5759528(uintptr_t arg1, ddp_hook_fn arg2, uintptr_t arg3, ddp_release_fn arg4);
+extern void _wrap_ddp_powersgd_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_256 arg2);
+extern swig_type_257 _wrap_ddp_powersgd_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_seed_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_258 arg2);
+extern swig_type_259 _wrap_ddp_powersgd_options_seed_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_start_pass_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_260 arg2);
+extern swig_type_261 _wrap_ddp_powersgd_options_start_pass_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_min_compression_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_powersgd_options_min_compression_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_warm_start_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_warm_start_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_powersgd_options_error_feedback_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_powersgd_options_error_feedback_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_powersgd_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_powersgd_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_262 _wrap_ddp_powersgd_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_263 arg2);
+extern swig_type_264 _wrap_ddp_hook_powersgd_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_265 _wrap_ddp_model_set_pulled_hook_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_266 _wrap_ddp_model_next_bucket_low_51f4af94a5759528(uintptr_t arg1, int arg2, swig_voidp arg3);
+extern swig_type_267 _wrap_ddp_model_finish_bucket_low_51f4af94a5759528(uintptr_t arg1, int arg2, swig_type_268 arg3);
+extern int _wrap_ddp_bucket_get_index_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_bucket_is_last_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_269 _wrap_ddp_bucket_get_contents_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_bucket_get_parameter_count_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_270 _wrap_ddp_bucket_get_parameter_low_51f4af94a5759528(uintptr_t arg1, int arg2, swig_voidp arg3, uintptr_t arg4);
+extern int _wrap_ddp_bucket_is_used_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_271 _wrap_ddp_bucket_get_group_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_272 _wrap_ddp_bucket_set_error_low_51f4af94a5759528(uintptr_t arg1, swig_type_273 arg2);
+extern swig_type_274 _wrap_ddp_model_set_buckets_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3);
+extern swig_type_275 _wrap_ddp_model_join_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_276 _wrap_ddp_model_average_parameters_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_277 _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_278 _wrap_ddp_group_get_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_281 _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_282 arg2);
+extern swig_type_283 _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_284 _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_285 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_286 _wrap_ddp_memory_retain_low_51f4af94a5759528(swig_voidp arg1);
+extern swig_type_287 _wrap_ddp_memory_release_low_51f4af94a5759528(swig_voidp arg1);
+extern swig_type_288 _wrap_ddp_group_share_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_289 arg3);
+extern swig_type_290 _wrap_ddp_group_unshare_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_ddp_recover_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_ddp_recover_options_wait_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_min_ranks_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_min_ranks_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_allow_half_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recover_options_allow_half_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_ddp_recover_options_cool_down_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recover_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_recover_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_ddp_recovery_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_ddp_recovery_generation_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_size_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_rank_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_previous_size_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_previous_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_source_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_source_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_recovery_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_seconds_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_recovery_seconds_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_ddp_recovery_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_ddp_recovery_went_back_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_recovery_kept_epoch_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_ddp_recovery_kept_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_recovery_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_recovery_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_ddp_rank_progress_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_ddp_rank_progress_pass_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_bucket_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_bucket_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_in_call_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_in_call_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_silent_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_rank_progress_silent_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_call_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_call_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_rank_progress_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_rank_progress_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_rank_progress_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_313 _wrap_ddp_recover_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_314 arg2);
+extern swig_type_315 _wrap_ddp_group_get_failed_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_316 _wrap_ddp_group_get_progress_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_317 _wrap_ddp_group_recover_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_318 _wrap_ddp_group_get_gone_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_319 _wrap_ddp_group_get_joined_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_320 _wrap_ddp_group_get_renumbered_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_321 _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_322 arg2);
+extern swig_type_323 _wrap_ddp_virtual_ranks_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_total_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_total_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_first_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_first_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_count_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_virtual_ranks_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_virtual_ranks_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_virtual_ranks_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_virtual_ranks_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_324 _wrap_ddp_group_get_virtual_ranks_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_325 _wrap_ddp_virtual_rank_key_low_51f4af94a5759528(swig_type_326 arg1, swig_type_327 arg2, int arg3, swig_voidp arg4);
+extern swig_type_328 _wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_329 arg3, swig_intgo arg4);
+extern swig_type_330 _wrap_ddp_state_keep_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_331 _wrap_ddp_group_get_kept_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_332 arg3, swig_voidp arg4);
+extern swig_type_333 _wrap_ddp_state_save_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_334 arg2, swig_type_335 arg3);
+extern swig_type_336 _wrap_ddp_state_load_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_337 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_338 _wrap_ddp_model_get_loaded_file_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_339 _wrap_ddp_model_get_skipped_low_51f4af94a5759528(uintptr_t arg1, swig_type_340 arg2);
+extern swig_type_341 _wrap_ddp_state_save_local_low_51f4af94a5759528(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern void _wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_342 arg2);
+extern swig_type_343 _wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_344 arg2);
+extern swig_type_345 _wrap_ddp_outer_options_every_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_346 arg2);
+extern swig_type_347 _wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_momentum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_keep_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_outer_options_keep_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_fragments_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_fragments_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_nesterov_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_nesterov_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_bits_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_bits_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_outer_options_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_348 arg2);
+extern swig_type_349 _wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_350 arg2);
+extern swig_type_351 _wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_352 arg2);
+extern swig_type_353 _wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_354 arg2);
+extern swig_type_355 _wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_356 arg2);
+extern swig_type_357 _wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_358 arg2);
+extern swig_type_359 _wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_outer_stats_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_outer_stats_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_360 _wrap_ddp_outer_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_361 arg2);
+extern swig_type_362 _wrap_ddp_outer_create_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern void _wrap_ddp_outer_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_363 _wrap_ddp_outer_step_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_364 _wrap_ddp_outer_sync_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_365 _wrap_ddp_outer_get_stats_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_366 _wrap_ddp_group_get_waits_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_367 _wrap_ddp_group_post_barrier_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_368 _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_369 _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_370 _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_371 _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_372 _wrap_ddp_group_post_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_373 _wrap_ddp_group_post_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_374 _wrap_ddp_group_post_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_375 _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
+extern swig_type_376 _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_377 _wrap_ddp_group_post_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_378 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_379 _wrap_ddp_group_post_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_380 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_381 _wrap_ddp_request_test_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_382 _wrap_ddp_request_wait_low_51f4af94a5759528(uintptr_t arg1, swig_type_383 arg2, swig_voidp arg3);
+extern swig_type_384 _wrap_ddp_request_wait_any_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_type_385 arg3, swig_voidp arg4);
+extern swig_type_386 _wrap_ddp_request_get_id_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_request_get_source_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_request_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_387 arg2);
+extern swig_type_388 _wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_389 arg2);
+extern swig_type_390 _wrap_ddp_trace_options_capacity_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_trace_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_trace_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_391 _wrap_ddp_trace_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_392 arg2);
+extern swig_type_393 _wrap_ddp_group_start_trace_low_51f4af94a5759528(uintptr_t arg1, swig_type_394 arg2, uintptr_t arg3);
+extern swig_type_395 _wrap_ddp_group_stop_trace_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_396 _wrap_ddp_group_log_metric_low_51f4af94a5759528(uintptr_t arg1, swig_type_397 arg2, double arg3);
 #undef intgo
 */
 import "C"
@@ -1155,13 +1221,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_low_db146f7750b273cb(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_low_51f4af94a5759528(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -1170,119 +1236,119 @@ const DDP_VERSION_STRING string = "0.1.0"
 type Enum_SS_ddp_status int
 func _swig_getDDP_OK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_OK_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_OK_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_OK int32 = _swig_getDDP_OK()
 func _swig_getDDP_ERROR_INVALID_ARGUMENT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_ARGUMENT_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_ARGUMENT int32 = _swig_getDDP_ERROR_INVALID_ARGUMENT()
 func _swig_getDDP_ERROR_INVALID_STATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INVALID_STATE_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_INVALID_STATE int32 = _swig_getDDP_ERROR_INVALID_STATE()
 func _swig_getDDP_ERROR_NOT_SUPPORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NOT_SUPPORTED_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_NOT_SUPPORTED int32 = _swig_getDDP_ERROR_NOT_SUPPORTED()
 func _swig_getDDP_ERROR_OUT_OF_MEMORY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_OUT_OF_MEMORY_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_OUT_OF_MEMORY int32 = _swig_getDDP_ERROR_OUT_OF_MEMORY()
 func _swig_getDDP_ERROR_TIMED_OUT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TIMED_OUT_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_TIMED_OUT int32 = _swig_getDDP_ERROR_TIMED_OUT()
 func _swig_getDDP_ERROR_PEER_FAILED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_PEER_FAILED_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_PEER_FAILED int32 = _swig_getDDP_ERROR_PEER_FAILED()
 func _swig_getDDP_ERROR_ABORTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_ABORTED_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_ABORTED int32 = _swig_getDDP_ERROR_ABORTED()
 func _swig_getDDP_ERROR_MISMATCH() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_MISMATCH_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_MISMATCH int32 = _swig_getDDP_ERROR_MISMATCH()
 func _swig_getDDP_ERROR_IO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_IO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_IO int32 = _swig_getDDP_ERROR_IO()
 func _swig_getDDP_ERROR_CALLBACK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_CALLBACK_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_CALLBACK int32 = _swig_getDDP_ERROR_CALLBACK()
 func _swig_getDDP_ERROR_INTERNAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_INTERNAL_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_INTERNAL int32 = _swig_getDDP_ERROR_INTERNAL()
 func _swig_getDDP_ERROR_TOO_FEW_RANKS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_TOO_FEW_RANKS_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_TOO_FEW_RANKS int32 = _swig_getDDP_ERROR_TOO_FEW_RANKS()
 func _swig_getDDP_ERROR_FENCED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_FENCED_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_FENCED int32 = _swig_getDDP_ERROR_FENCED()
 func _swig_getDDP_ERROR_NO_CHECKPOINT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_CHECKPOINT_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_NO_CHECKPOINT int32 = _swig_getDDP_ERROR_NO_CHECKPOINT()
 func _swig_getDDP_ERROR_NO_MAJORITY() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_NO_MAJORITY_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_ERROR_NO_MAJORITY int32 = _swig_getDDP_ERROR_NO_MAJORITY()
 func _swig_getDDP_ERROR_DIFFERENT_CALLS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_ERROR_DIFFERENT_CALLS_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_ERROR_DIFFERENT_CALLS_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1290,63 +1356,63 @@ var DDP_ERROR_DIFFERENT_CALLS int32 = _swig_getDDP_ERROR_DIFFERENT_CALLS()
 type Enum_SS_ddp_dtype int
 func _swig_getDDP_F32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F32_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_F32_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_F32 int32 = _swig_getDDP_F32()
 func _swig_getDDP_F64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F64_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_F64_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_F64 int32 = _swig_getDDP_F64()
 func _swig_getDDP_F16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_F16_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_F16_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_F16 int32 = _swig_getDDP_F16()
 func _swig_getDDP_BF16() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BF16_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BF16_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_BF16 int32 = _swig_getDDP_BF16()
 func _swig_getDDP_I32() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I32_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_I32_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_I32 int32 = _swig_getDDP_I32()
 func _swig_getDDP_I64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_I64_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_I64_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_I64 int32 = _swig_getDDP_I64()
 func _swig_getDDP_U8() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_U8_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_U8_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_U8 int32 = _swig_getDDP_U8()
 func _swig_getDDP_C64() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C64_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_C64_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_C64 int32 = _swig_getDDP_C64()
 func _swig_getDDP_C128() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_C128_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_C128_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1354,14 +1420,14 @@ var DDP_C128 int32 = _swig_getDDP_C128()
 type Enum_SS_ddp_device_kind int
 func _swig_getDDP_CPU() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CPU_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_CPU_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_CPU int32 = _swig_getDDP_CPU()
 func _swig_getDDP_CUDA() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_CUDA_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_CUDA_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1369,35 +1435,35 @@ var DDP_CUDA int32 = _swig_getDDP_CUDA()
 type Enum_SS_ddp_reduce int
 func _swig_getDDP_AVERAGE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_AVERAGE_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_AVERAGE int32 = _swig_getDDP_AVERAGE()
 func _swig_getDDP_SUM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_SUM_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_SUM int32 = _swig_getDDP_SUM()
 func _swig_getDDP_MIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MIN_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_MIN_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_MIN int32 = _swig_getDDP_MIN()
 func _swig_getDDP_MAX() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_MAX_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_MAX_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_MAX int32 = _swig_getDDP_MAX()
 func _swig_getDDP_PRODUCT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PRODUCT_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PRODUCT_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1405,35 +1471,35 @@ var DDP_PRODUCT int32 = _swig_getDDP_PRODUCT()
 type Enum_SS_ddp_backend int
 func _swig_getDDP_BACKEND_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_AUTO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_BACKEND_AUTO int32 = _swig_getDDP_BACKEND_AUTO()
 func _swig_getDDP_BACKEND_GLOO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_GLOO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_BACKEND_GLOO int32 = _swig_getDDP_BACKEND_GLOO()
 func _swig_getDDP_BACKEND_NCCL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_NCCL_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_BACKEND_NCCL int32 = _swig_getDDP_BACKEND_NCCL()
 func _swig_getDDP_BACKEND_SHM() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_SHM_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_BACKEND_SHM int32 = _swig_getDDP_BACKEND_SHM()
 func _swig_getDDP_BACKEND_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_BACKEND_LOCAL_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1441,14 +1507,14 @@ var DDP_BACKEND_LOCAL int32 = _swig_getDDP_BACKEND_LOCAL()
 type Enum_SS_ddp_sum_order int
 func _swig_getDDP_SUM_ORDER_BY_RANK() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_RANK_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_SUM_ORDER_BY_RANK int32 = _swig_getDDP_SUM_ORDER_BY_RANK()
 func _swig_getDDP_SUM_ORDER_BY_HOST() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_SUM_ORDER_BY_HOST_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1456,21 +1522,21 @@ var DDP_SUM_ORDER_BY_HOST int32 = _swig_getDDP_SUM_ORDER_BY_HOST()
 type Enum_SS_ddp_links int
 func _swig_getDDP_LINKS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_AUTO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LINKS_AUTO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LINKS_AUTO int32 = _swig_getDDP_LINKS_AUTO()
 func _swig_getDDP_LINKS_ENCRYPTED() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_ENCRYPTED_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LINKS_ENCRYPTED_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LINKS_ENCRYPTED int32 = _swig_getDDP_LINKS_ENCRYPTED()
 func _swig_getDDP_LINKS_PLAIN() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LINKS_PLAIN_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LINKS_PLAIN_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -1488,90 +1554,90 @@ func (p SwigcptrDdp_tensor) SwigIsDdp_tensor() {
 func (arg1 SwigcptrDdp_tensor) SetData(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_data_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_data_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetData() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_tensor_data_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_dtype_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_dtype_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_dtype_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_tensor_device_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_device_index_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_device_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_device_index_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetNdim(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_ndim_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_tensor_ndim_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetNdim() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_tensor_ndim_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_tensor) SetShape(arg2 *int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_tensor_shape_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_tensor_shape_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_tensor) GetShape() (_swig_ret *int64) {
 	var swig_r *int64
 	_swig_i_0 := arg1
-	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int64)(C._wrap_ddp_tensor_shape_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_tensor() (_swig_ret Ddp_tensor) {
 	var swig_r Ddp_tensor
-	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_db146f7750b273cb()))
+	swig_r = (Ddp_tensor)(SwigcptrDdp_tensor(C._wrap_new_ddp_tensor_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_tensor(arg1 Ddp_tensor) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_tensor_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_tensor_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_tensor interface {
@@ -1598,7 +1664,7 @@ func Ddp_tensor_init(arg1 Ddp_tensor, arg2 unsafe.Pointer, arg3 int32, arg4 int3
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_tensor_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_tensor_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1608,48 +1674,324 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_log_level int
 func _swig_getDDP_LOG_DEBUG() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LOG_DEBUG_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LOG_DEBUG int32 = _swig_getDDP_LOG_DEBUG()
 func _swig_getDDP_LOG_INFO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LOG_INFO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LOG_INFO int32 = _swig_getDDP_LOG_INFO()
 func _swig_getDDP_LOG_WARNING() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LOG_WARNING_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LOG_WARNING int32 = _swig_getDDP_LOG_WARNING()
 func _swig_getDDP_LOG_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LOG_ERROR_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LOG_ERROR int32 = _swig_getDDP_LOG_ERROR()
 func _swig_getDDP_LOG_OFF() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_LOG_OFF_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_LOG_OFF int32 = _swig_getDDP_LOG_OFF()
+type SwigcptrDdp_log_message uintptr
+
+func (p SwigcptrDdp_log_message) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_log_message) SwigIsDdp_log_message() {
+}
+
+func (arg1 SwigcptrDdp_log_message) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_2(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_log_message_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_log_message) SetLevel(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_level_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetLevel() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_log_message_level_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_log_message) SetCode(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_code_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetCode() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_log_message_code_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_log_message) SetGroup(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_group_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_4(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetGroup() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_log_message_group_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_log_message) SetRank(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetRank() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_log_message_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_log_message) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_log_message_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_log_message) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_log_message_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_log_message() (_swig_ret Ddp_log_message) {
+	var swig_r Ddp_log_message
+	swig_r = (Ddp_log_message)(SwigcptrDdp_log_message(C._wrap_new_ddp_log_message_low_51f4af94a5759528()))
+	return swig_r
+}
+
+func DeleteDdp_log_message(arg1 Ddp_log_message) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_log_message_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_log_message interface {
+	Swigcptr() uintptr
+	SwigIsDdp_log_message()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetLevel(arg2 int32)
+	GetLevel() (_swig_ret int32)
+	SetCode(arg2 int32)
+	GetCode() (_swig_ret int32)
+	SetGroup(arg2 int64)
+	GetGroup() (_swig_ret int64)
+	SetRank(arg2 int32)
+	GetRank() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+}
+
+type SwigcptrDdp_error_details uintptr
+
+func (p SwigcptrDdp_error_details) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_error_details) SwigIsDdp_error_details() {
+}
+
+func (arg1 SwigcptrDdp_error_details) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_6(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_error_details_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetStatus(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_status_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetStatus() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_status_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetRank_count(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_rank_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetRank_count() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_rank_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetParameter_count(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_parameter_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetParameter_count() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_parameter_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetCall(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_call_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetCall() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_call_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetOther_call(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_other_call_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetOther_call() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_other_call_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_error_details_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetBytes_expected(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_bytes_expected_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_8(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetBytes_expected() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_error_details_bytes_expected_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_error_details) SetBytes_got(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_error_details_bytes_got_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_10(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_error_details) GetBytes_got() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_error_details_bytes_got_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_error_details() (_swig_ret Ddp_error_details) {
+	var swig_r Ddp_error_details
+	swig_r = (Ddp_error_details)(SwigcptrDdp_error_details(C._wrap_new_ddp_error_details_low_51f4af94a5759528()))
+	return swig_r
+}
+
+func DeleteDdp_error_details(arg1 Ddp_error_details) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_error_details_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_error_details interface {
+	Swigcptr() uintptr
+	SwigIsDdp_error_details()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetStatus(arg2 int32)
+	GetStatus() (_swig_ret int32)
+	SetRank_count(arg2 int32)
+	GetRank_count() (_swig_ret int32)
+	SetParameter_count(arg2 int32)
+	GetParameter_count() (_swig_ret int32)
+	SetCall(arg2 int32)
+	GetCall() (_swig_ret int32)
+	SetOther_call(arg2 int32)
+	GetOther_call() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
+	SetBytes_expected(arg2 int64)
+	GetBytes_expected() (_swig_ret int64)
+	SetBytes_got(arg2 int64)
+	GetBytes_got() (_swig_ret int64)
+}
+
+const DDP_MAX_ERROR_LIST int = 128
 func Ddp_version() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_version_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_ddp_version_low_51f4af94a5759528())
 	return swig_r
 }
 
 func Ddp_version_string() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_version_string_low_db146f7750b273cb()
+	swig_r_p := C._wrap_ddp_version_string_low_51f4af94a5759528()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1658,7 +2000,7 @@ func Ddp_version_string() (_swig_ret string) {
 
 func Ddp_build_info() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_build_info_low_db146f7750b273cb()
+	swig_r_p := C._wrap_ddp_build_info_low_51f4af94a5759528()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1668,7 +2010,7 @@ func Ddp_build_info() (_swig_ret string) {
 func Ddp_status_name(arg1 int32) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_status_name_low_db146f7750b273cb(C.swig_intgo(_swig_i_0))
+	swig_r_p := C._wrap_ddp_status_name_low_51f4af94a5759528(C.swig_intgo(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1677,7 +2019,7 @@ func Ddp_status_name(arg1 int32) (_swig_ret string) {
 
 func Ddp_last_error() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_ddp_last_error_low_db146f7750b273cb()
+	swig_r_p := C._wrap_ddp_last_error_low_51f4af94a5759528()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -1688,8 +2030,52 @@ func Ddp_copy_last_error(arg1 unsafe.Pointer, arg2 int64) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_db146f7750b273cb(C.swig_voidp(_swig_i_0), C.swig_type_7(_swig_i_1)))
+	swig_r = (int64)(C._wrap_ddp_copy_last_error_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.swig_type_17(_swig_i_1)))
 	return swig_r
+}
+
+func Ddp_get_error_details(arg1 Ddp_error_details) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	swig_r_p := C._wrap_ddp_get_error_details_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_get_error_ranks(arg1 *int32, arg2 int32, arg3 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_get_error_ranks_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_get_error_parameters(arg1 *int32, arg2 int32, arg3 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_get_error_parameters_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_call_name(arg1 int32) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_call_name_low_51f4af94a5759528(C.int(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+ swig_r_1 = swigCopyString(swig_r) 
+	return swig_r_1
 }
 
 func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error) {
@@ -1697,7 +2083,30 @@ func Ddp_set_log(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr) (_swig_ret error
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_set_log_low_db146f7750b273cb(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_set_log_low_51f4af94a5759528(C.swig_intgo(_swig_i_0), C.ddp_log_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_add_log_listener(arg1 int32, arg2 unsafe.Pointer, arg3 uintptr, arg4 *int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_add_log_listener_low_51f4af94a5759528(C.swig_intgo(_swig_i_0), C.ddp_log_listener_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_remove_log_listener(arg1 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_remove_log_listener_low_51f4af94a5759528(C.swig_type_25(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -1716,64 +2125,64 @@ func (p SwigcptrDdp_store) SwigIsDdp_store() {
 func (arg1 SwigcptrDdp_store) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_9(_swig_i_1))
+	C._wrap_ddp_store_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_26(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_store_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetSet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_set_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
+	C._wrap_ddp_store_set_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_store_set_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetSet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_set_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetGet(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_get_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
+	C._wrap_ddp_store_get_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_store_get_fn(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetGet() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_store_get_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_store) SetUser_data(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_store_user_data_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_store_user_data_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_store) GetUser_data() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_store_user_data_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_store() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_db146f7750b273cb()))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_new_ddp_store_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_store(arg1 Ddp_store) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_store_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_store_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_store interface {
@@ -1801,298 +2210,298 @@ func (p SwigcptrDdp_group_options) SwigIsDdp_group_options() {
 func (arg1 SwigcptrDdp_group_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_11(_swig_i_1))
+	C._wrap_ddp_group_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_28(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rank_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetWorld_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_world_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_world_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetWorld_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_world_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetBackend(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_backend_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_backend_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetBackend() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_backend_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_device_index_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_device_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_device_index_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetTimeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_timeout_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_13(_swig_i_1))
+	C._wrap_ddp_group_options_timeout_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_30(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetTimeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_timeout_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetHeartbeat_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_heartbeat_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_15(_swig_i_1))
+	C._wrap_ddp_group_options_heartbeat_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_32(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetHeartbeat_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_heartbeat_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetDead_after_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_dead_after_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_17(_swig_i_1))
+	C._wrap_ddp_group_options_dead_after_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_34(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetDead_after_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_dead_after_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRendezvous_timeout_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_19(_swig_i_1))
+	C._wrap_ddp_group_options_rendezvous_timeout_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_36(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRendezvous_timeout_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_options_rendezvous_timeout_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetStore(arg2 Ddp_store) {
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	C._wrap_ddp_group_options_store_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_group_options_store_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetStore() (_swig_ret Ddp_store) {
 	var swig_r Ddp_store
 	_swig_i_0 := arg1
-	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))))
+	swig_r = (Ddp_store)(SwigcptrDdp_store(C._wrap_ddp_group_options_store_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetSum_order(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_sum_order_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_sum_order_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetSum_order() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_sum_order_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetReproducible(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_reproducible_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_reproducible_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetReproducible() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_reproducible_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_max_ctas(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_max_ctas_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_max_ctas_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_max_ctas() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_nccl_max_ctas_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRecoverable(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_recoverable_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_recoverable_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRecoverable() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_recoverable_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetNccl_comm(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_nccl_comm_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_group_options_nccl_comm_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetNccl_comm() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_group_options_nccl_comm_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetFirst_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_first_port_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_first_port_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetFirst_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_first_port_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetLast_port(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_last_port_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_last_port_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetLast_port() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_last_port_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetJoin(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_join_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_join_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetJoin() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_join_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetVirtual_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_virtual_ranks_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_virtual_ranks_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetVirtual_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_virtual_ranks_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetConnect_all(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_connect_all_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_connect_all_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetConnect_all() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_connect_all_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_connect_all_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetLinks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_links_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_group_options_links_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetLinks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_links_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_links_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_group_options) SetRequests(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_group_options_requests_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_group_options_requests_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_group_options) GetRequests() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_options_requests_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_options_requests_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
-	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_group_options(arg1 Ddp_group_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_group_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_group_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_group_options interface {
@@ -2148,7 +2557,7 @@ func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_22(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_39(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2160,7 +2569,7 @@ func Ddp_group_create(arg1 string, arg2 Ddp_group_options, arg3 *uintptr) (_swig
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_create_low_db146f7750b273cb(*(*C.swig_type_24)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_create_low_51f4af94a5759528(*(*C.swig_type_41)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg1
@@ -2178,7 +2587,7 @@ func Ddp_group_split(arg1 uintptr, arg2 int32, arg3 int32, arg4 Ddp_group_option
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_split_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_split_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2187,14 +2596,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_group_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_group_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_group_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_group_abort(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_abort_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_group_abort_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -2207,38 +2616,45 @@ swig_r_1 = result(swig_r)
 func Ddp_group_status(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_status_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_status_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_group_rank(arg1 uintptr) (_swig_ret int32) {
+func Ddp_group_get_rank(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_rank_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_get_rank_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_group_size(arg1 uintptr) (_swig_ret int32) {
-	var swig_r int32
+func Ddp_group_get_number(arg1 uintptr) (_swig_ret int64) {
+	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_size_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_group_get_number_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_group_backend(arg1 uintptr) (_swig_ret int32) {
+func Ddp_group_get_size(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_group_backend_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_group_get_size_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func Ddp_group_get_backend(arg1 uintptr) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_get_backend_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_group_barrier(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_barrier_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_barrier_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2251,7 +2667,7 @@ func Ddp_group_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintpt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_reduce_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_reduce_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2264,7 +2680,7 @@ func Ddp_group_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 u
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_all_gather_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_all_gather_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2278,7 +2694,7 @@ func Ddp_group_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, ar
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_scatter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2291,7 +2707,7 @@ func Ddp_group_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 uintptr
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_broadcast_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_broadcast_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2304,7 +2720,7 @@ func Ddp_group_reduce_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4 int3
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_35(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_metrics_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_53(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2316,7 +2732,7 @@ func Ddp_group_alloc(arg1 uintptr, arg2 int64, arg3 *unsafe.Pointer) (_swig_ret 
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_alloc_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_37(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_alloc_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_55(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2327,7 +2743,7 @@ func Ddp_group_free(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_free_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_free_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2342,7 +2758,7 @@ func Ddp_group_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, arg5 
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_send_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_40(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_58(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2357,7 +2773,7 @@ func Ddp_group_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, ar
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_receive_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_42(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_60(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2371,7 +2787,7 @@ func Ddp_group_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32, arg
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_reduce_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_reduce_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2385,7 +2801,7 @@ func Ddp_group_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_gather_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_gather_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2399,7 +2815,7 @@ func Ddp_group_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int3
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_scatter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_scatter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2414,7 +2830,7 @@ func Ddp_group_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 *
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_to_all_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_to_all_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2428,7 +2844,7 @@ func Ddp_group_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor,
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_all_gather_counts_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_all_gather_counts_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2438,14 +2854,14 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_unused int
 func _swig_getDDP_UNUSED_ERROR() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ERROR_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_UNUSED_ERROR int32 = _swig_getDDP_UNUSED_ERROR()
 func _swig_getDDP_UNUSED_ALLOW() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_UNUSED_ALLOW_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -2453,21 +2869,21 @@ var DDP_UNUSED_ALLOW int32 = _swig_getDDP_UNUSED_ALLOW()
 type Enum_SS_ddp_progress int
 func _swig_getDDP_PROGRESS_AUTO() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_AUTO_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_PROGRESS_AUTO int32 = _swig_getDDP_PROGRESS_AUTO()
 func _swig_getDDP_PROGRESS_CALLER() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_CALLER_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_PROGRESS_CALLER int32 = _swig_getDDP_PROGRESS_CALLER()
 func _swig_getDDP_PROGRESS_THREAD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PROGRESS_THREAD_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -2475,14 +2891,14 @@ var DDP_PROGRESS_THREAD int32 = _swig_getDDP_PROGRESS_THREAD()
 type Enum_SS_ddp_drift int
 func _swig_getDDP_DRIFT_REPORT() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_REPORT_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_DRIFT_REPORT int32 = _swig_getDDP_DRIFT_REPORT()
 func _swig_getDDP_DRIFT_RESEND() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_DRIFT_RESEND_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -2490,14 +2906,14 @@ var DDP_DRIFT_RESEND int32 = _swig_getDDP_DRIFT_RESEND()
 type Enum_SS_ddp_divisor int
 func _swig_getDDP_DIVISOR_WORLD() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WORLD_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_DIVISOR_WORLD int32 = _swig_getDDP_DIVISOR_WORLD()
 func _swig_getDDP_DIVISOR_WEIGHTS() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_DIVISOR_WEIGHTS_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -2514,168 +2930,168 @@ func (p SwigcptrDdp_model_options) SwigIsDdp_model_options() {
 func (arg1 SwigcptrDdp_model_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_48(_swig_i_1))
+	C._wrap_ddp_model_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetFirst_bucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_first_bucket_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_50(_swig_i_1))
+	C._wrap_ddp_model_options_first_bucket_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetFirst_bucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_first_bucket_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetBucket_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_bucket_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_52(_swig_i_1))
+	C._wrap_ddp_model_options_bucket_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetBucket_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_bucket_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetReduce(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_reduce_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_reduce_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetReduce() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_reduce_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUnused(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_unused_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_unused_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUnused() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_unused_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetProgress(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_progress_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_progress_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetProgress() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_progress_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDrift(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_drift_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_drift_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDrift() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_drift_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetCheck_every(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_check_every_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_54(_swig_i_1))
+	C._wrap_ddp_model_options_check_every_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetCheck_every() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_options_check_every_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetDivisor(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_divisor_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_divisor_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetDivisor() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_divisor_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetUneven_inputs(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_uneven_inputs_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_uneven_inputs_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetUneven_inputs() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_uneven_inputs_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetWire(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_wire_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_model_options_wire_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetWire() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_wire_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_options) SetOwn_values(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_options_own_values_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_model_options_own_values_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_options) GetOwn_values() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_options_own_values_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_options() (_swig_ret Ddp_model_options) {
 	var swig_r Ddp_model_options
-	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_model_options)(SwigcptrDdp_model_options(C._wrap_new_ddp_model_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_model_options(arg1 Ddp_model_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_options interface {
@@ -2719,220 +3135,220 @@ func (p SwigcptrDdp_model_stats) SwigIsDdp_model_stats() {
 func (arg1 SwigcptrDdp_model_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_56(_swig_i_1))
+	C._wrap_ddp_model_stats_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetParameters(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_parameters_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_58(_swig_i_1))
+	C._wrap_ddp_model_stats_parameters_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetParameters() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_parameters_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetElements(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_elements_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_60(_swig_i_1))
+	C._wrap_ddp_model_stats_elements_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetElements() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_elements_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBuckets(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_buckets_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_62(_swig_i_1))
+	C._wrap_ddp_model_stats_buckets_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBuckets() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_buckets_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetPasses(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_passes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_64(_swig_i_1))
+	C._wrap_ddp_model_stats_passes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetPasses() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_passes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetGradient_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_gradient_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_66(_swig_i_1))
+	C._wrap_ddp_model_stats_gradient_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetGradient_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_gradient_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetBackward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_backward_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_68(_swig_i_1))
+	C._wrap_ddp_model_stats_backward_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetBackward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_backward_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetComm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_comm_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_70(_swig_i_1))
+	C._wrap_ddp_model_stats_comm_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_88(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetComm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_comm_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetExposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_exposed_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_72(_swig_i_1))
+	C._wrap_ddp_model_stats_exposed_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_90(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetExposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_exposed_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_backward_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_backward_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_74(_swig_i_1))
+	C._wrap_ddp_model_stats_total_backward_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_92(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_backward_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_backward_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_comm_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_comm_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_76(_swig_i_1))
+	C._wrap_ddp_model_stats_total_comm_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_94(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_comm_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_comm_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_exposed_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_exposed_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_78(_swig_i_1))
+	C._wrap_ddp_model_stats_total_exposed_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_96(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_exposed_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_exposed_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetChecks(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_checks_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_80(_swig_i_1))
+	C._wrap_ddp_model_stats_checks_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_98(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetChecks() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_checks_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetRepairs(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_repairs_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_82(_swig_i_1))
+	C._wrap_ddp_model_stats_repairs_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_100(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetRepairs() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_repairs_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_sent_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_84(_swig_i_1))
+	C._wrap_ddp_model_stats_sent_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_102(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_sent_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_model_stats) SetTotal_sent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_model_stats_total_sent_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_86(_swig_i_1))
+	C._wrap_ddp_model_stats_total_sent_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_104(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_model_stats) GetTotal_sent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_model_stats_total_sent_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_model_stats() (_swig_ret Ddp_model_stats) {
 	var swig_r Ddp_model_stats
-	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_db146f7750b273cb()))
+	swig_r = (Ddp_model_stats)(SwigcptrDdp_model_stats(C._wrap_new_ddp_model_stats_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_model_stats(arg1 Ddp_model_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_model_stats_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_model_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_model_stats interface {
@@ -2976,7 +3392,7 @@ func Ddp_model_options_init(arg1 Ddp_model_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_89(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_107(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2988,7 +3404,7 @@ func Ddp_model_create(arg1 uintptr, arg2 Ddp_model_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_create_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_create_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -2997,7 +3413,7 @@ swig_r_1 = result(swig_r)
 
 func Ddp_model_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_model_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_model_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 *int32) (_swig_ret error) {
@@ -3007,7 +3423,7 @@ func Ddp_model_add_parameter(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 Dd
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_add_parameter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_92)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_add_parameter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_110)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3025,7 +3441,23 @@ func Ddp_model_add_array(arg1 uintptr, arg2 string, arg3 unsafe.Pointer, arg4 un
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_model_add_array_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_94)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_95(_swig_i_4), C.swig_voidp(_swig_i_5))
+	swig_r_p := C._wrap_ddp_model_add_array_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_112)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_type_113(_swig_i_4), C.swig_voidp(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_add_parameter_without_grad(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_model_add_parameter_without_grad_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_115)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3041,7 +3473,7 @@ func Ddp_model_add_buffer(arg1 uintptr, arg2 string, arg3 Ddp_tensor, arg4 *int3
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_add_buffer_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_97)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_add_buffer_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_117)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3055,7 +3487,7 @@ func Ddp_model_commit(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_commit_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_commit_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3065,7 +3497,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_model_get_parameter_count_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -3074,7 +3506,7 @@ func Ddp_model_get_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_grad_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_grad_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3086,7 +3518,7 @@ func Ddp_model_get_value(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_get_value_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_value_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3098,7 +3530,7 @@ func Ddp_model_set_grad(arg1 uintptr, arg2 int32, arg3 Ddp_tensor) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_model_set_grad_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_grad_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3110,18 +3542,18 @@ func Ddp_model_sync_buffers(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_sync_buffers_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_sync_buffers_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_check(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+func Ddp_model_check_replicas(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_check_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_check_replicas_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3132,7 +3564,7 @@ func Ddp_model_get_hash(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_hash_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_hash_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3143,7 +3575,7 @@ func Ddp_model_get_stats(arg1 uintptr, arg2 Ddp_model_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_stats_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3156,7 +3588,7 @@ func Ddp_model_describe_plan(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_describe_plan_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_107(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_describe_plan_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_127(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3166,28 +3598,28 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_pass int
 func _swig_getDDP_PASS_REDUCE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PASS_REDUCE_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_PASS_REDUCE int32 = _swig_getDDP_PASS_REDUCE()
 func _swig_getDDP_PASS_ACCUMULATE() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PASS_ACCUMULATE_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_PASS_ACCUMULATE int32 = _swig_getDDP_PASS_ACCUMULATE()
 func _swig_getDDP_PASS_LOCAL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PASS_LOCAL_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_PASS_LOCAL int32 = _swig_getDDP_PASS_LOCAL()
 func _swig_getDDP_PASS_PART() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_PASS_PART_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -3196,7 +3628,7 @@ func Ddp_model_begin_backward(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_begin_backward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_begin_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3208,7 +3640,7 @@ func Ddp_model_mark_ready(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_mark_ready_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_mark_ready_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3222,7 +3654,7 @@ func Ddp_model_mark_range_ready(arg1 uintptr, arg2 int32, arg3 int64, arg4 int64
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_111(_swig_i_2), C.swig_type_112(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_mark_range_ready_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_type_131(_swig_i_2), C.swig_type_132(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3233,7 +3665,7 @@ func Ddp_model_mark_unused(arg1 uintptr, arg2 int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_mark_unused_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_mark_unused_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3244,7 +3676,7 @@ func Ddp_model_end_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_end_backward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_end_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3255,7 +3687,7 @@ func Ddp_model_was_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_model_was_used_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_model_was_used_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -3263,7 +3695,7 @@ func Ddp_model_zero_grad(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_zero_grad_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_zero_grad_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3273,7 +3705,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_mark_reduced(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_mark_reduced_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_mark_reduced_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3286,7 +3718,7 @@ func Ddp_model_get_grad_norm(arg1 uintptr, arg2 float64, arg3 *float64, arg4 uin
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_get_grad_norm_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3298,7 +3730,7 @@ func Ddp_model_scale_grad(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_scale_grad_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_scale_grad_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3312,7 +3744,7 @@ func Ddp_model_clip_grad_norm(arg1 uintptr, arg2 float64, arg3 float64, arg4 *fl
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_model_clip_grad_norm_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.double(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3324,7 +3756,7 @@ func Ddp_model_clip_grad_value(arg1 uintptr, arg2 float64, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_clip_grad_value_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3343,77 +3775,90 @@ func (p SwigcptrDdp_pass_report) SwigIsDdp_pass_report() {
 func (arg1 SwigcptrDdp_pass_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_121(_swig_i_1))
+	C._wrap_ddp_pass_report_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_141(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_pass_report_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetContributors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_contributors_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_contributors_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetContributors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_contributors_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetLast(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_last_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_pass_report_last_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetLast() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_last_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_pass_report) SetWeight(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_weight_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_pass_report_weight_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_pass_report) GetWeight() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_pass_report_weight_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func (arg1 SwigcptrDdp_pass_report) SetAbsent(arg2 int64) {
+func (arg1 SwigcptrDdp_pass_report) SetAbsent_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_pass_report_absent_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_123(_swig_i_1))
+	C._wrap_ddp_pass_report_absent_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
-func (arg1 SwigcptrDdp_pass_report) GetAbsent() (_swig_ret int64) {
-	var swig_r int64
+func (arg1 SwigcptrDdp_pass_report) GetAbsent_count() (_swig_ret int32) {
+	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_pass_report_absent_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_pass_report_absent_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_pass_report) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_pass_report_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_pass_report) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_pass_report_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_pass_report() (_swig_ret Ddp_pass_report) {
 	var swig_r Ddp_pass_report
-	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_db146f7750b273cb()))
+	swig_r = (Ddp_pass_report)(SwigcptrDdp_pass_report(C._wrap_new_ddp_pass_report_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_pass_report(arg1 Ddp_pass_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_pass_report_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_pass_report_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_pass_report interface {
@@ -3427,15 +3872,17 @@ type Ddp_pass_report interface {
 	GetLast() (_swig_ret int32)
 	SetWeight(arg2 float64)
 	GetWeight() (_swig_ret float64)
-	SetAbsent(arg2 int64)
-	GetAbsent() (_swig_ret int64)
+	SetAbsent_count(arg2 int32)
+	GetAbsent_count() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 func Ddp_model_set_weight(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_set_weight_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_set_weight_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3445,7 +3892,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_last_pass(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_last_pass_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_last_pass_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3456,7 +3903,7 @@ func Ddp_model_skip_backward(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_skip_backward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_skip_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3468,7 +3915,7 @@ func Ddp_model_abandon_backward(arg1 uintptr, arg2 string, arg3 uintptr) (_swig_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_abandon_backward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_abandon_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_147)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -3482,7 +3929,20 @@ func Ddp_model_get_pass_report(arg1 uintptr, arg2 Ddp_pass_report) (_swig_ret er
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_model_get_pass_report_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_pass_report_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_get_absent(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_model_get_absent_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -3492,21 +3952,21 @@ swig_r_1 = result(swig_r)
 type Enum_SS_ddp_nonfinite int
 func _swig_getDDP_NONFINITE_KEEP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_KEEP_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_NONFINITE_KEEP int32 = _swig_getDDP_NONFINITE_KEEP()
 func _swig_getDDP_NONFINITE_SKIP() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_SKIP_low_51f4af94a5759528())
 	return swig_r
 }
 
 var DDP_NONFINITE_SKIP int32 = _swig_getDDP_NONFINITE_SKIP()
 func _swig_getDDP_NONFINITE_FAIL() (_swig_ret int32) {
 	var swig_r int32
-	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_db146f7750b273cb())
+	swig_r = (int32)(C._wrap_DDP_NONFINITE_FAIL_low_51f4af94a5759528())
 	return swig_r
 }
 
@@ -3523,155 +3983,155 @@ func (p SwigcptrDdp_optimizer_options) SwigIsDdp_optimizer_options() {
 func (arg1 SwigcptrDdp_optimizer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_131(_swig_i_1))
+	C._wrap_ddp_optimizer_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_optimizer_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetShard(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_shard_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_shard_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetShard() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_shard_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetIn_backward(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_in_backward_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_in_backward_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetIn_backward() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_in_backward_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetUndo(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_undo_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_undo_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetUndo() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_undo_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMaster_weights(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_master_weights_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_master_weights_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMaster_weights() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_master_weights_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetNonfinite(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_nonfinite_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_optimizer_options_nonfinite_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetNonfinite() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_nonfinite_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetDivide_in_step(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_divide_in_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_optimizer_options_divide_in_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetDivide_in_step() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_divide_in_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetMax_norm(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_max_norm_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_max_norm_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetMax_norm() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_max_norm_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetClip_value(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_clip_value_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_optimizer_options_clip_value_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetClip_value() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_optimizer_options_clip_value_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetParameters(arg2 *int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_parameters_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_optimizer_options_parameters_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetParameters() (_swig_ret *int32) {
 	var swig_r *int32
 	_swig_i_0 := arg1
-	swig_r = (*int32)(C._wrap_ddp_optimizer_options_parameters_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (*int32)(C._wrap_ddp_optimizer_options_parameters_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) SetParameter_count(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_optimizer_options_parameter_count_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_133(_swig_i_1))
+	C._wrap_ddp_optimizer_options_parameter_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_152(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_optimizer_options) GetParameter_count() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_optimizer_options_parameter_count_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_optimizer_options_parameter_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
-	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_optimizer_options(arg1 Ddp_optimizer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_optimizer_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_optimizer_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_optimizer_options interface {
@@ -3713,103 +4173,103 @@ func (p SwigcptrDdp_sgd_options) SwigIsDdp_sgd_options() {
 func (arg1 SwigcptrDdp_sgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
+	C._wrap_ddp_sgd_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_154(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sgd_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_momentum_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetDampening(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_dampening_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_dampening_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetDampening() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_dampening_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_weight_decay_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_sgd_options_weight_decay_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_sgd_options_weight_decay_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_nesterov_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_nesterov_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_nesterov_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sgd_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sgd_options_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sgd_options_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sgd_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sgd_options_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sgd_options() (_swig_ret Ddp_sgd_options) {
 	var swig_r Ddp_sgd_options
-	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_sgd_options)(SwigcptrDdp_sgd_options(C._wrap_new_ddp_sgd_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_sgd_options(arg1 Ddp_sgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sgd_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sgd_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sgd_options interface {
@@ -3843,116 +4303,116 @@ func (p SwigcptrDdp_adam_options) SwigIsDdp_adam_options() {
 func (arg1 SwigcptrDdp_adam_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
+	C._wrap_ddp_adam_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_156(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_adam_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta1(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta1_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta1_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta1() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta1_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetBeta2(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_beta2_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_beta2_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetBeta2() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_beta2_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_epsilon_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_epsilon_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_epsilon_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_weight_decay_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_adam_options_weight_decay_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_adam_options_weight_decay_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetDecoupled(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_decoupled_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_decoupled_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetDecoupled() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_decoupled_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_adam_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_adam_options_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_adam_options_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_adam_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_adam_options_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_adam_options() (_swig_ret Ddp_adam_options) {
 	var swig_r Ddp_adam_options
-	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_adam_options)(SwigcptrDdp_adam_options(C._wrap_new_ddp_adam_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_adam_options(arg1 Ddp_adam_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_adam_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_adam_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_adam_options interface {
@@ -3988,103 +4448,103 @@ func (p SwigcptrDdp_loss_scale_options) SwigIsDdp_loss_scale_options() {
 func (arg1 SwigcptrDdp_loss_scale_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_139(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_158(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInitial(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_initial_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_initial_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInitial() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_initial_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetGrowth(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_growth_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_growth_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetGrowth() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_growth_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetBackoff(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_backoff_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_backoff_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetBackoff() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_backoff_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMinimum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_minimum_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_minimum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMinimum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_minimum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetMaximum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_maximum_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_maximum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetMaximum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_loss_scale_options_maximum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) SetInterval(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_loss_scale_options_interval_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_141(_swig_i_1))
+	C._wrap_ddp_loss_scale_options_interval_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_160(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_loss_scale_options) GetInterval() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_loss_scale_options_interval_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_loss_scale_options() (_swig_ret Ddp_loss_scale_options) {
 	var swig_r Ddp_loss_scale_options
-	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_loss_scale_options)(SwigcptrDdp_loss_scale_options(C._wrap_new_ddp_loss_scale_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_loss_scale_options(arg1 Ddp_loss_scale_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_loss_scale_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_loss_scale_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_loss_scale_options interface {
@@ -4110,7 +4570,7 @@ func Ddp_optimizer_options_init(arg1 Ddp_optimizer_options, arg2 int64) (_swig_r
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_144(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4121,7 +4581,7 @@ func Ddp_sgd_options_init(arg1 Ddp_sgd_options, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sgd_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sgd_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4132,7 +4592,7 @@ func Ddp_adam_options_init(arg1 Ddp_adam_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_adam_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
+	swig_r_p := C._wrap_ddp_adam_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4145,7 +4605,7 @@ func Ddp_optimizer_create_sgd(arg1 uintptr, arg2 Ddp_sgd_options, arg3 Ddp_optim
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_sgd_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4158,7 +4618,7 @@ func Ddp_optimizer_create_adam(arg1 uintptr, arg2 Ddp_adam_options, arg3 Ddp_opt
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_create_adam_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4167,14 +4627,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_optimizer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_optimizer_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_optimizer_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_optimizer_set_rate(arg1 uintptr, arg2 float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_rate_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4185,7 +4645,7 @@ func Ddp_optimizer_get_rate(arg1 uintptr, arg2 *float64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_rate_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4196,7 +4656,7 @@ func Ddp_optimizer_get_step_count(arg1 uintptr, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_step_count_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4207,7 +4667,7 @@ func Ddp_loss_scale_options_init(arg1 Ddp_loss_scale_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_155(_swig_i_1))
+	swig_r_p := C._wrap_ddp_loss_scale_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_174(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4218,7 +4678,7 @@ func Ddp_optimizer_set_loss_scale(arg1 uintptr, arg2 Ddp_loss_scale_options) (_s
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_set_loss_scale_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4229,7 +4689,7 @@ func Ddp_optimizer_get_loss_scale(arg1 uintptr, arg2 *float64) (_swig_ret error)
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_loss_scale_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4240,7 +4700,7 @@ func Ddp_optimizer_get_skipped_count(arg1 uintptr, arg2 *int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_skipped_count_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4251,7 +4711,7 @@ func Ddp_optimizer_get_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_get_grad_norm_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4264,7 +4724,7 @@ func Ddp_optimizer_set_parameter_options(arg1 uintptr, arg2 int32, arg3 float64,
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
+	swig_r_p := C._wrap_ddp_optimizer_set_parameter_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.double(_swig_i_2), C.double(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4275,7 +4735,7 @@ func Ddp_optimizer_step(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_optimizer_step_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_optimizer_step_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4288,7 +4748,7 @@ func Ddp_ema_create(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *uintptr) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_ema_create_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_ema_create_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4297,14 +4757,14 @@ swig_r_1 = result(swig_r)
 
 func Ddp_ema_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_ema_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_ema_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_ema_update(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_ema_update_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_ema_update_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4316,7 +4776,7 @@ func Ddp_ema_swap(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_ema_swap_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_ema_swap_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4335,155 +4795,155 @@ func (p SwigcptrDdp_state) SwigIsDdp_state() {
 func (arg1 SwigcptrDdp_state) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_165(_swig_i_1))
+	C._wrap_ddp_state_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_184(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetModel(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_model_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_model_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetModel() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_model_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_optimizer_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_optimizer_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEma(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_ema_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_ema_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEma() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_ema_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_epoch_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_167(_swig_i_1))
+	C._wrap_ddp_state_epoch_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_186(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_epoch_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_169(_swig_i_1))
+	C._wrap_ddp_state_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_188(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOuter(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_outer_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_state_outer_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOuter() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_state_outer_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOwn(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_state_own_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOwn() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_state_own_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOwn_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_own_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_ddp_state_own_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOwn_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_own_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizers(arg2 *uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizers_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_state_optimizers_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizers() (_swig_ret *uintptr) {
 	var swig_r *uintptr
 	_swig_i_0 := arg1
-	swig_r = (*uintptr)(C._wrap_ddp_state_optimizers_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (*uintptr)(C._wrap_ddp_state_optimizers_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_state) SetOptimizer_count(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_state_optimizer_count_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	C._wrap_ddp_state_optimizer_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_state) GetOptimizer_count() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_state_optimizer_count_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_state_optimizer_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_state() (_swig_ret Ddp_state) {
 	var swig_r Ddp_state
-	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_db146f7750b273cb()))
+	swig_r = (Ddp_state)(SwigcptrDdp_state(C._wrap_new_ddp_state_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_state(arg1 Ddp_state) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_state_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_state_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_state interface {
@@ -4525,51 +4985,51 @@ func (p SwigcptrDdp_load_options) SwigIsDdp_load_options() {
 func (arg1 SwigcptrDdp_load_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	C._wrap_ddp_load_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_194(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetPartial(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_partial_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_partial_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetPartial() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_partial_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_options) SetLocal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_options_local_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_load_options_local_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_options) GetLocal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_load_options_local_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_options() (_swig_ret Ddp_load_options) {
 	var swig_r Ddp_load_options
-	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_load_options)(SwigcptrDdp_load_options(C._wrap_new_ddp_load_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_load_options(arg1 Ddp_load_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_options interface {
@@ -4595,90 +5055,90 @@ func (p SwigcptrDdp_load_report) SwigIsDdp_load_report() {
 func (arg1 SwigcptrDdp_load_report) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1))
+	C._wrap_ddp_load_report_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetEpoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_epoch_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1))
+	C._wrap_ddp_load_report_epoch_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_198(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetEpoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_epoch_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
+	C._wrap_ddp_load_report_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_200(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetMissing(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_missing_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
+	C._wrap_ddp_load_report_missing_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetMissing() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_missing_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetUnexpected(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_unexpected_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	C._wrap_ddp_load_report_unexpected_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetUnexpected() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_unexpected_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_load_report) SetSkipped(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_load_report_skipped_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	C._wrap_ddp_load_report_skipped_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_load_report) GetSkipped() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_load_report_skipped_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_load_report() (_swig_ret Ddp_load_report) {
 	var swig_r Ddp_load_report
-	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_db146f7750b273cb()))
+	swig_r = (Ddp_load_report)(SwigcptrDdp_load_report(C._wrap_new_ddp_load_report_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_load_report(arg1 Ddp_load_report) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_load_report_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_load_report_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_load_report interface {
@@ -4702,7 +5162,7 @@ func Ddp_state_init(arg1 Ddp_state, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_190(_swig_i_1))
+	swig_r_p := C._wrap_ddp_state_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4713,7 +5173,7 @@ func Ddp_load_options_init(arg1 Ddp_load_options, arg2 int64) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_load_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_192(_swig_i_1))
+	swig_r_p := C._wrap_ddp_load_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4725,7 +5185,7 @@ func Ddp_model_set_metadata(arg1 uintptr, arg2 string, arg3 unsafe.Pointer) (_sw
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_metadata_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_194)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_metadata_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4740,7 +5200,7 @@ func Ddp_model_get_metadata(arg1 uintptr, arg2 string, arg3 *unsafe.Pointer) (_s
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_get_metadata_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_196)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_get_metadata_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4754,7 +5214,7 @@ func Ddp_state_save_file(arg1 Ddp_state, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_state_save_file_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_198)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_state_save_file_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_217)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4770,7 +5230,7 @@ func Ddp_state_load_file(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_file_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_200)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_file_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_219)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4784,7 +5244,7 @@ func Ddp_model_get_missing(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_missing_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_202(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_missing_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4795,7 +5255,7 @@ func Ddp_model_get_unexpected(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_unexpected_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_204(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_unexpected_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -4807,7 +5267,7 @@ func Ddp_state_save(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_swig_re
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4821,7 +5281,7 @@ func Ddp_state_load(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr, arg4 Ddp_
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_ddp_state_load_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_state_load_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_read_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4840,116 +5300,116 @@ func (p SwigcptrDdp_sampler) SwigIsDdp_sampler() {
 func (arg1 SwigcptrDdp_sampler) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_ddp_sampler_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDataset_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_dataset_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	C._wrap_ddp_sampler_dataset_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDataset_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_dataset_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seed_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
+	C._wrap_ddp_sampler_seed_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_230(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seed_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_rank_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetShuffle(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_shuffle_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_shuffle_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetShuffle() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_shuffle_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetDrop_last(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_drop_last_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_sampler_drop_last_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetDrop_last() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_sampler_drop_last_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_sampler) SetSeen(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_sampler_seen_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
+	C._wrap_ddp_sampler_seen_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_232(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_sampler) GetSeen() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_sampler_seen_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_sampler() (_swig_ret Ddp_sampler) {
 	var swig_r Ddp_sampler
-	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_db146f7750b273cb()))
+	swig_r = (Ddp_sampler)(SwigcptrDdp_sampler(C._wrap_new_ddp_sampler_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_sampler(arg1 Ddp_sampler) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_sampler_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_sampler_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_sampler interface {
@@ -4977,7 +5437,7 @@ func Ddp_sampler_init(arg1 Ddp_sampler, arg2 int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_216(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -4988,7 +5448,7 @@ func Ddp_sampler_get_count(arg1 Ddp_sampler, arg2 *int64) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_sampler_get_count_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_sampler_get_count_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5002,11 +5462,18 @@ func Ddp_sampler_fill(arg1 Ddp_sampler, arg2 int64, arg3 int64, arg4 int64, arg5
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_sampler_fill_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1), C.swig_type_220(_swig_i_2), C.swig_type_221(_swig_i_3), C.swig_voidp(_swig_i_4))
+	swig_r_p := C._wrap_ddp_sampler_fill_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_238(_swig_i_1), C.swig_type_239(_swig_i_2), C.swig_type_240(_swig_i_3), C.swig_voidp(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
+}
+
+const DDP_EXPERIMENTAL_VERSION int = 1
+func Ddp_experimental_version() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_ddp_experimental_version_low_51f4af94a5759528())
+	return swig_r
 }
 
 type SwigcptrDdp_custom_options uintptr
@@ -5021,77 +5488,77 @@ func (p SwigcptrDdp_custom_options) SwigIsDdp_custom_options() {
 func (arg1 SwigcptrDdp_custom_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_222(_swig_i_1))
+	C._wrap_ddp_custom_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_custom_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_weight_decay_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_custom_options_weight_decay_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_custom_options_weight_decay_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetWhole_tensors(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_whole_tensors_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_whole_tensors_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetWhole_tensors() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_whole_tensors_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_custom_options) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_custom_options_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_custom_options_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_custom_options) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_custom_options_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_custom_options() (_swig_ret Ddp_custom_options) {
 	var swig_r Ddp_custom_options
-	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_custom_options)(SwigcptrDdp_custom_options(C._wrap_new_ddp_custom_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_custom_options(arg1 Ddp_custom_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_custom_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_custom_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_custom_options interface {
@@ -5122,220 +5589,220 @@ func (p SwigcptrDdp_update_slice) SwigIsDdp_update_slice() {
 func (arg1 SwigcptrDdp_update_slice) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_224(_swig_i_1))
+	C._wrap_ddp_update_slice_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetIndex(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_index_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetIndex() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_index_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDtype(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_dtype_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_dtype_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDtype() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_dtype_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetValue(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_value_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_value_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetValue() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_value_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetGrad(arg2 unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_grad_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_grad_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetGrad() (_swig_ret unsafe.Pointer) {
 	var swig_r unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (unsafe.Pointer)(C._wrap_ddp_update_slice_grad_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState(arg2 *unsafe.Pointer) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	C._wrap_ddp_update_slice_state_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState() (_swig_ret *unsafe.Pointer) {
 	var swig_r *unsafe.Pointer
 	_swig_i_0 := arg1
-	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (*unsafe.Pointer)(C._wrap_ddp_update_slice_state_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetState_count(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_state_count_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_state_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetState_count() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_state_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+	C._wrap_ddp_update_slice_device_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetDevice_index(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_device_index_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_device_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetDevice_index() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_device_index_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_update_slice_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_update_slice_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetFirst(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_first_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_226(_swig_i_1))
+	C._wrap_ddp_update_slice_first_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetFirst() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_first_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetCount(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_count_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_228(_swig_i_1))
+	C._wrap_ddp_update_slice_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetCount() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_230(_swig_i_1))
+	C._wrap_ddp_update_slice_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_249(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_update_slice_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetWeight_decay(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_weight_decay_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_update_slice_weight_decay_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetWeight_decay() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_update_slice_weight_decay_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_update_slice) SetStream(arg2 uintptr) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_update_slice_stream_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	C._wrap_ddp_update_slice_stream_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_update_slice) GetStream() (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_ddp_update_slice_stream_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_update_slice() (_swig_ret Ddp_update_slice) {
 	var swig_r Ddp_update_slice
-	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_db146f7750b273cb()))
+	swig_r = (Ddp_update_slice)(SwigcptrDdp_update_slice(C._wrap_new_ddp_update_slice_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_update_slice(arg1 Ddp_update_slice) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_update_slice_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_update_slice_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_update_slice interface {
@@ -5379,7 +5846,7 @@ func Ddp_custom_options_init(arg1 Ddp_custom_options, arg2 int64) (_swig_ret err
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_custom_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
+	swig_r_p := C._wrap_ddp_custom_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_252(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5396,7 +5863,7 @@ func Ddp_optimizer_create_custom(arg1 uintptr, arg2 Ddp_custom_options, arg3 Ddp
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
 	_swig_i_7 := arg8
-	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_235)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
+	swig_r_p := C._wrap_ddp_optimizer_create_custom_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_254)(unsafe.Pointer(&_swig_i_3)), C.ddp_update_fn(_swig_i_4), C.uintptr_t(_swig_i_5), C.ddp_release_fn(_swig_i_6), C.swig_voidp(_swig_i_7))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
@@ -5412,7 +5879,7 @@ func Ddp_model_set_hook(arg1 uintptr, arg2 unsafe.Pointer, arg3 uintptr, arg4 un
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_model_set_hook_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
+	swig_r_p := C._wrap_ddp_model_set_hook_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_hook_fn(_swig_i_1), C.uintptr_t(_swig_i_2), C.ddp_release_fn(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5431,103 +5898,103 @@ func (p SwigcptrDdp_powersgd_options) SwigIsDdp_powersgd_options() {
 func (arg1 SwigcptrDdp_powersgd_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
+	C._wrap_ddp_powersgd_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_256(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetSeed(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_seed_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
+	C._wrap_ddp_powersgd_options_seed_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_258(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetSeed() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_seed_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetStart_pass(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_start_pass_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
+	C._wrap_ddp_powersgd_options_start_pass_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetStart_pass() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_powersgd_options_start_pass_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetMin_compression_rate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_powersgd_options_min_compression_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetMin_compression_rate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_powersgd_options_min_compression_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_rank_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetWarm_start(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_warm_start_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_warm_start_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetWarm_start() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_warm_start_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_powersgd_options_error_feedback_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_powersgd_options_error_feedback_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_powersgd_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_powersgd_options_error_feedback_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_powersgd_options() (_swig_ret Ddp_powersgd_options) {
 	var swig_r Ddp_powersgd_options
-	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_powersgd_options)(SwigcptrDdp_powersgd_options(C._wrap_new_ddp_powersgd_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_powersgd_options(arg1 Ddp_powersgd_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_powersgd_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_powersgd_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_powersgd_options interface {
@@ -5553,7 +6020,7 @@ func Ddp_powersgd_options_init(arg1 Ddp_powersgd_options, arg2 int64) (_swig_ret
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_powersgd_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_244(_swig_i_1))
+	swig_r_p := C._wrap_ddp_powersgd_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5564,7 +6031,7 @@ func Ddp_hook_powersgd(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_hook_powersgd_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_hook_powersgd_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5574,7 +6041,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_set_pulled_hook(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_set_pulled_hook_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5586,7 +6053,7 @@ func Ddp_model_next_bucket(arg1 uintptr, arg2 int32, arg3 *uintptr) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_next_bucket_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_next_bucket_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5598,7 +6065,7 @@ func Ddp_model_finish_bucket(arg1 uintptr, arg2 int32, arg3 string) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_finish_bucket_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_249)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_ddp_model_finish_bucket_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), *(*C.swig_type_268)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5611,14 +6078,14 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_index(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_index_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_bucket_is_last(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_last_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5626,7 +6093,7 @@ func Ddp_bucket_get_contents(arg1 uintptr, arg2 Ddp_tensor) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_bucket_get_contents_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_contents_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5636,7 +6103,7 @@ swig_r_1 = result(swig_r)
 func Ddp_bucket_get_parameter_count(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_bucket_get_parameter_count_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
@@ -5646,7 +6113,7 @@ func Ddp_bucket_get_parameter(arg1 uintptr, arg2 int32, arg3 *int32, arg4 Ddp_te
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_bucket_get_parameter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.swig_voidp(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5657,7 +6124,7 @@ func Ddp_bucket_is_used(arg1 uintptr, arg2 int32) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	swig_r = (int32)(C._wrap_ddp_bucket_is_used_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
 	return swig_r
 }
 
@@ -5665,7 +6132,7 @@ func Ddp_bucket_get_group(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_get_group_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_bucket_get_group_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5676,7 +6143,7 @@ func Ddp_bucket_set_error(arg1 uintptr, arg2 string) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_bucket_set_error_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_254)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_ddp_bucket_set_error_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_273)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -5691,7 +6158,7 @@ func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret err
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_buckets_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
+	swig_r_p := C._wrap_ddp_model_set_buckets_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5702,7 +6169,7 @@ func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_join_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_join_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5713,7 +6180,7 @@ func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) 
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5728,7 +6195,7 @@ func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5740,7 +6207,7 @@ func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_r
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5759,77 +6226,77 @@ func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
 func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_260(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
 	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_batch_norm_options interface {
@@ -5851,7 +6318,7 @@ func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_282(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5872,7 +6339,7 @@ func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := arg11
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5893,7 +6360,7 @@ func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp
 	_swig_i_9 := getSwigcptr(arg10)
 	_swig_i_10 := getSwigcptr(arg11)
 	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_266(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_285(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5903,7 +6370,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_db146f7750b273cb(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_retain_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5913,7 +6380,7 @@ swig_r_1 = result(swig_r)
 func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_db146f7750b273cb(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_ddp_memory_release_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5925,7 +6392,7 @@ func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret e
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_share_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_270(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_share_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_289(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5936,7 +6403,7 @@ func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_unshare_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_unshare_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -5955,77 +6422,77 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_272(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_274(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_wait_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetMin_ranks(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_min_ranks_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_min_ranks_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetMin_ranks() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_min_ranks_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetAllow_half(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_allow_half_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recover_options_allow_half_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recover_options_allow_half_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_276(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recover_options_cool_down_ms_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recover_options() (_swig_ret Ddp_recover_options) {
 	var swig_r Ddp_recover_options
-	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_recover_options)(SwigcptrDdp_recover_options(C._wrap_new_ddp_recover_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_recover_options(arg1 Ddp_recover_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recover_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recover_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recover_options interface {
@@ -6055,181 +6522,181 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_278(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_280(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_generation_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetRank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_rank_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetRank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSize(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSize() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_rank(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_rank_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_rank_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_rank() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_rank_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetPrevious_size(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_previous_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_previous_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetPrevious_size() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_previous_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSource(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_source_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_source_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSource() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_source_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_recovery_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_recovery_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetSeconds(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_seconds_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_recovery_seconds_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_recovery_seconds_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_282(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetWent_back(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_went_back_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_284(_swig_i_1))
+	C._wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_went_back_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_went_back_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetKept_epoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_epoch_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_286(_swig_i_1))
+	C._wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_kept_epoch_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_epoch_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_recovery) SetKept_step(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_step_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_288(_swig_i_1))
+	C._wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_step() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_recovery_kept_step_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_recovery_kept_step_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_recovery() (_swig_ret Ddp_recovery) {
 	var swig_r Ddp_recovery
-	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_db146f7750b273cb()))
+	swig_r = (Ddp_recovery)(SwigcptrDdp_recovery(C._wrap_new_ddp_recovery_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_recovery(arg1 Ddp_recovery) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_recovery_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_recovery_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_recovery interface {
@@ -6275,103 +6742,103 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_290(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_292(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_rank_progress_pass_index_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetBucket(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_bucket_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_bucket_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetBucket() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_bucket_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetIn_call(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_in_call_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_in_call_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetIn_call() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_in_call_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetSilent(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_silent_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_rank_progress_silent_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetSilent() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_rank_progress_silent_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetCall(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_call_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_call_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetCall() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_call_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_rank_progress) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_rank_progress_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_rank_progress_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_rank_progress() (_swig_ret Ddp_rank_progress) {
 	var swig_r Ddp_rank_progress
-	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_db146f7750b273cb()))
+	swig_r = (Ddp_rank_progress)(SwigcptrDdp_rank_progress(C._wrap_new_ddp_rank_progress_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_rank_progress(arg1 Ddp_rank_progress) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_rank_progress_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_rank_progress_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_rank_progress interface {
@@ -6397,7 +6864,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_314(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6410,7 +6877,7 @@ func Ddp_group_get_failed(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_failed_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_failed_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6422,20 +6889,10 @@ func Ddp_group_get_progress(arg1 uintptr, arg2 int32, arg3 Ddp_rank_progress) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_progress_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_get_progress_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_call_name(arg1 int32) (_swig_ret string) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_call_name_low_db146f7750b273cb(C.int(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 string
- swig_r_1 = swigCopyString(swig_r) 
 	return swig_r_1
 }
 
@@ -6444,7 +6901,7 @@ func Ddp_group_recover(arg1 uintptr, arg2 Ddp_recover_options, arg3 Ddp_recovery
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_recover_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_recover_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6457,7 +6914,7 @@ func Ddp_group_get_gone(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_gone_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_gone_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6470,7 +6927,7 @@ func Ddp_group_get_joined(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32) (_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_joined_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_joined_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6483,7 +6940,7 @@ func Ddp_group_get_renumbered(arg1 uintptr, arg2 *int32, arg3 int32, arg4 *int32
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_renumbered_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_renumbered_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6495,7 +6952,7 @@ func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) 
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6514,77 +6971,77 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_322(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_virtual_ranks_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetTotal(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_total_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_total_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetTotal() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_total_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetFirst(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_first_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_first_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetFirst() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_first_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetCount(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_count_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_count_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetCount() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_count_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) SetReserved(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_reserved_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetReserved() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_virtual_ranks_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_virtual_ranks() (_swig_ret Ddp_virtual_ranks) {
 	var swig_r Ddp_virtual_ranks
-	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_db146f7750b273cb()))
+	swig_r = (Ddp_virtual_ranks)(SwigcptrDdp_virtual_ranks(C._wrap_new_ddp_virtual_ranks_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_virtual_ranks(arg1 Ddp_virtual_ranks) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_virtual_ranks_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_virtual_ranks_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_virtual_ranks interface {
@@ -6606,7 +7063,7 @@ func Ddp_group_get_virtual_ranks(arg1 uintptr, arg2 Ddp_virtual_ranks) (_swig_re
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_get_virtual_ranks_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6619,7 +7076,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_db146f7750b273cb(C.swig_type_308(_swig_i_0), C.swig_type_309(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_51f4af94a5759528(C.swig_type_326(_swig_i_0), C.swig_type_327(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6632,7 +7089,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_311(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_329(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6644,7 +7101,7 @@ func Ddp_state_keep(arg1 Ddp_state, arg2 int32, arg3 uintptr) (_swig_ret error) 
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_keep_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_keep_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6657,7 +7114,7 @@ func Ddp_group_get_kept(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 *int
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_kept_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_314(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_kept_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_332(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6669,7 +7126,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_316)(unsafe.Pointer(&_swig_i_1)), C.swig_type_317(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_334)(unsafe.Pointer(&_swig_i_1)), C.swig_type_335(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6685,7 +7142,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_319)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_337)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -6698,7 +7155,7 @@ swig_r_1 = result(swig_r)
 func Ddp_model_get_loaded_file(arg1 uintptr) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_model_get_loaded_file_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6709,7 +7166,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_322(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_340(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -6721,7 +7178,7 @@ func Ddp_state_save_local(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_s
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_local_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_local_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6740,142 +7197,142 @@ func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
 func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_324(_swig_i_1))
+	C._wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_342(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_326(_swig_i_1))
+	C._wrap_ddp_outer_options_every_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_344(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_328(_swig_i_1))
+	C._wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_346(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_rate_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_momentum_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_keep_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	C._wrap_ddp_outer_options_keep_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_fragments_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_fragments_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_nesterov_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_nesterov_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_bits_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_bits_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_error_feedback_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	C._wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
 	var swig_r Ddp_outer_options
-	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_options interface {
@@ -6915,90 +7372,90 @@ func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
 func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_330(_swig_i_1))
+	C._wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_332(_swig_i_1))
+	C._wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_334(_swig_i_1))
+	C._wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_352(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_336(_swig_i_1))
+	C._wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_354(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_338(_swig_i_1))
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_356(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_340(_swig_i_1))
+	C._wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_358(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
 	var swig_r Ddp_outer_stats
-	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_db146f7750b273cb()))
+	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_stats_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_outer_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_outer_stats interface {
@@ -7022,7 +7479,7 @@ func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_343(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_361(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7034,7 +7491,7 @@ func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swi
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_outer_create_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_outer_create_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7043,13 +7500,13 @@ swig_r_1 = result(swig_r)
 
 func Ddp_outer_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_outer_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_outer_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_step_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_step_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7059,7 +7516,7 @@ swig_r_1 = result(swig_r)
 func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_sync_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_outer_sync_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7070,7 +7527,7 @@ func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_outer_get_stats_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_ddp_outer_get_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7083,7 +7540,7 @@ func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_waits_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_waits_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7094,7 +7551,7 @@ func Ddp_group_post_barrier(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_post_barrier_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_group_post_barrier_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7108,7 +7565,7 @@ func Ddp_group_post_all_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_all_reduce_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7122,7 +7579,7 @@ func Ddp_group_post_all_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_all_gather_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_all_gather_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7137,7 +7594,7 @@ func Ddp_group_post_reduce_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tenso
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_reduce_scatter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7151,7 +7608,7 @@ func Ddp_group_post_broadcast(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 *u
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_ddp_group_post_broadcast_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_ddp_group_post_broadcast_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7166,7 +7623,7 @@ func Ddp_group_post_reduce(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int32
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_reduce_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_reduce_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_intgo(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7181,7 +7638,7 @@ func Ddp_group_post_gather(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_gather_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_gather_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7196,7 +7653,7 @@ func Ddp_group_post_scatter(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_scatter_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_scatter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.int(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7212,7 +7669,7 @@ func Ddp_group_post_all_to_all(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, a
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
 	_swig_i_6 := arg7
-	swig_r_p := C._wrap_ddp_group_post_all_to_all_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.uintptr_t(_swig_i_6))
+	swig_r_p := C._wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.swig_voidp(_swig_i_5), C.uintptr_t(_swig_i_6))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7227,7 +7684,7 @@ func Ddp_group_post_all_gather_counts(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_te
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_all_gather_counts_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_voidp(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7242,7 +7699,7 @@ func Ddp_group_post_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_send_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_360(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_378(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7257,7 +7714,7 @@ func Ddp_group_post_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int6
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_receive_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_362(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_380(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7268,7 +7725,7 @@ func Ddp_request_test(arg1 uintptr, arg2 *int32) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_request_test_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_ddp_request_test_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7280,7 +7737,7 @@ func Ddp_request_wait(arg1 uintptr, arg2 int64, arg3 *int32) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_request_wait_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_365(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_request_wait_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_383(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7293,30 +7750,30 @@ func Ddp_request_wait_any(arg1 *int64, arg2 int32, arg3 int64, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_request_wait_any_low_db146f7750b273cb(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_367(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_request_wait_any_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_385(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_request_id(arg1 uintptr) (_swig_ret int64) {
+func Ddp_request_get_id(arg1 uintptr) (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_request_id_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_request_get_id_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
-func Ddp_request_source(arg1 uintptr) (_swig_ret int32) {
+func Ddp_request_get_source(arg1 uintptr) (_swig_ret int32) {
 	var swig_r int32
 	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_request_source_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int32)(C._wrap_ddp_request_get_source_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func Ddp_request_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_ddp_request_destroy_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_ddp_request_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type SwigcptrDdp_trace_options uintptr
@@ -7331,38 +7788,38 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_369(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_387(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_trace_options_struct_size_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_371(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_389(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
 	var swig_r int64
 	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_trace_options_capacity_get_low_db146f7750b273cb(C.uintptr_t(_swig_i_0)))
+	swig_r = (int64)(C._wrap_ddp_trace_options_capacity_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
 	return swig_r
 }
 
 func NewDdp_trace_options() (_swig_ret Ddp_trace_options) {
 	var swig_r Ddp_trace_options
-	swig_r = (Ddp_trace_options)(SwigcptrDdp_trace_options(C._wrap_new_ddp_trace_options_low_db146f7750b273cb()))
+	swig_r = (Ddp_trace_options)(SwigcptrDdp_trace_options(C._wrap_new_ddp_trace_options_low_51f4af94a5759528()))
 	return swig_r
 }
 
 func DeleteDdp_trace_options(arg1 Ddp_trace_options) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_trace_options_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_ddp_trace_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 }
 
 type Ddp_trace_options interface {
@@ -7378,7 +7835,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), C.swig_type_374(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_392(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7390,7 +7847,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_db146f7750b273cb(C.uintptr_t(_swig_i_0), *(*C.swig_type_376)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_394)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7403,8 +7860,23 @@ swig_r_1 = result(swig_r)
 func Ddp_group_stop_trace(arg1 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_group_stop_trace_low_db146f7750b273cb(C.uintptr_t(_swig_i_0))
+	swig_r_p := C._wrap_ddp_group_stop_trace_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_log_metric(arg1 uintptr, arg2 string, arg3 float64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_group_log_metric_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_397)(unsafe.Pointer(&_swig_i_1)), C.double(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
 	return swig_r_1

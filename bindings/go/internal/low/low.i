@@ -23,17 +23,38 @@
 #include <string.h>
 %}
 
-/* ---- A status becomes an error: SWIG passes "<code> <text>" as one string, result.go takes it apart. ---- */
+/* ---- A status becomes an error: SWIG passes its numbers and its text as one string, result.go takes it apart:
+ * "<status> <call> <other call> <bytes expected> <bytes got> <rank count> <ranks> <parameter count> <parameters> <text>", with
+ * "-" for a list or a name that is empty. ---- */
 
 %fragment("ddp_go_result", "header", fragment="AllocateString") %{
+/* "3 1,2,7 ": at most 12 characters a number. */
+static int ddp_go_list(char *to, size_t room, ddp_status (*get)(int32_t *, int32_t, int32_t *)) {
+  int32_t numbers[DDP_MAX_ERROR_LIST], count = 0;
+  (void)get(numbers, DDP_MAX_ERROR_LIST, &count);
+  int used = snprintf(to, room, "%d ", (int)count);
+  for (int32_t i = 0; i < count && i < DDP_MAX_ERROR_LIST; ++i)
+    used += snprintf(to + used, room - (size_t)used, "%s%d", i > 0 ? "," : "", (int)numbers[i]);
+  return used + snprintf(to + used, room - (size_t)used, "%s", count > 0 ? " " : "- ");
+}
+
 static _gostring_ ddp_go_result(ddp_status status) {
   _gostring_ none = {NULL, 0};
   if (status == DDP_OK) return none;
   const char *text = ddp_last_error();
-  const size_t length = strlen(text) + 16;
+  const size_t length = strlen(text) + 256 + 2 * 12 * (DDP_MAX_ERROR_LIST + 1);
   char *packed = malloc(length);
-  if (packed == NULL) return Swig_AllocateString("4 ", 2);
-  const int used = snprintf(packed, length, "%d %s", (int)status, text);
+  if (packed == NULL) return Swig_AllocateString("4 - - -1 -1 0 - 0 - ", 20);
+  ddp_error_details found;
+  memset(&found, 0, sizeof found);
+  found.struct_size = (int64_t)sizeof found;
+  (void)ddp_get_error_details(&found);
+  const char *call = ddp_call_name(found.call), *other = ddp_call_name(found.other_call);
+  int used = snprintf(packed, length, "%d %s %s %lld %lld ", (int)status, *call == 0 ? "-" : call, *other == 0 ? "-" : other,
+                      (long long)found.bytes_expected, (long long)found.bytes_got);
+  used += ddp_go_list(packed + used, length - (size_t)used, ddp_get_error_ranks);
+  used += ddp_go_list(packed + used, length - (size_t)used, ddp_get_error_parameters);
+  used += snprintf(packed + used, length - (size_t)used, "%s", text);
   const _gostring_ result = Swig_AllocateString(packed, (size_t)used);
   free(packed);
   return result;
@@ -43,9 +64,12 @@ static _gostring_ ddp_go_result(ddp_status status) {
 %typemap(imtype) ddp_status "string"
 %typemap(out, fragment="ddp_go_result") ddp_status "$result = ddp_go_result($1);"
 %typemap(goout) ddp_status "$result = result($1)"
-%typemap(gotype) ddp_status status "int32"
-%typemap(imtype) ddp_status status "int32"
-%typemap(in) ddp_status status "$1 = (ddp_status)$input;"
+/* One that is an argument, or a field of a struct, is a number. */
+%typemap(gotype) ddp_status status, ddp_status code "int32"
+%typemap(imtype) ddp_status status, ddp_status code "int32"
+%typemap(in) ddp_status status, ddp_status code "$1 = (ddp_status)$input;"
+%typemap(out) ddp_status status, ddp_status code "$result = (int)$1;"
+%typemap(goout) ddp_status status, ddp_status code ""
 
 /* ---- Numbers. Not by stdint.i, which would write "long long" into the C file: int64_t is another type on Linux. ---- */
 
@@ -89,7 +113,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 
 /* ---- Callbacks: the address of a C function, see callbacks.go. ---- */
 
-%typemap(gotype) ddp_log_fn, ddp_store_set_fn, ddp_store_get_fn, ddp_update_fn, ddp_release_fn, ddp_hook_fn,
+%typemap(gotype) ddp_log_fn, ddp_log_listener_fn, ddp_store_set_fn, ddp_store_get_fn, ddp_update_fn, ddp_release_fn, ddp_hook_fn,
                ddp_write_fn, ddp_read_fn
   "unsafe.Pointer"
 

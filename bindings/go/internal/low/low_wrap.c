@@ -195,14 +195,33 @@ static void* Swig_malloc(int c) {
 #include <string.h>
 
 
+/* "3 1,2,7 ": at most 12 characters a number. */
+static int ddp_go_list(char *to, size_t room, ddp_status (*get)(int32_t *, int32_t, int32_t *)) {
+  int32_t numbers[DDP_MAX_ERROR_LIST], count = 0;
+  (void)get(numbers, DDP_MAX_ERROR_LIST, &count);
+  int used = snprintf(to, room, "%d ", (int)count);
+  for (int32_t i = 0; i < count && i < DDP_MAX_ERROR_LIST; ++i)
+    used += snprintf(to + used, room - (size_t)used, "%s%d", i > 0 ? "," : "", (int)numbers[i]);
+  return used + snprintf(to + used, room - (size_t)used, "%s", count > 0 ? " " : "- ");
+}
+
 static _gostring_ ddp_go_result(ddp_status status) {
   _gostring_ none = {NULL, 0};
   if (status == DDP_OK) return none;
   const char *text = ddp_last_error();
-  const size_t length = strlen(text) + 16;
+  const size_t length = strlen(text) + 256 + 2 * 12 * (DDP_MAX_ERROR_LIST + 1);
   char *packed = malloc(length);
-  if (packed == NULL) return Swig_AllocateString("4 ", 2);
-  const int used = snprintf(packed, length, "%d %s", (int)status, text);
+  if (packed == NULL) return Swig_AllocateString("4 - - -1 -1 0 - 0 - ", 20);
+  ddp_error_details found;
+  memset(&found, 0, sizeof found);
+  found.struct_size = (int64_t)sizeof found;
+  (void)ddp_get_error_details(&found);
+  const char *call = ddp_call_name(found.call), *other = ddp_call_name(found.other_call);
+  int used = snprintf(packed, length, "%d %s %s %lld %lld ", (int)status, *call == 0 ? "-" : call, *other == 0 ? "-" : other,
+                      (long long)found.bytes_expected, (long long)found.bytes_got);
+  used += ddp_go_list(packed + used, length - (size_t)used, ddp_get_error_ranks);
+  used += ddp_go_list(packed + used, length - (size_t)used, ddp_get_error_parameters);
+  used += snprintf(packed + used, length - (size_t)used, "%s", text);
   const _gostring_ result = Swig_AllocateString(packed, (size_t)used);
   free(packed);
   return result;
@@ -212,7 +231,7 @@ static _gostring_ ddp_go_result(ddp_status status) {
 extern "C" {
 #endif
 
-void _wrap_Swig_free_low_db146f7750b273cb(void *_swig_go_0) {
+void _wrap_Swig_free_low_51f4af94a5759528(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   
   arg1 = *(void **)&_swig_go_0; 
@@ -222,7 +241,7 @@ void _wrap_Swig_free_low_db146f7750b273cb(void *_swig_go_0) {
 }
 
 
-void *_wrap_Swig_malloc_low_db146f7750b273cb(intgo _swig_go_0) {
+void *_wrap_Swig_malloc_low_51f4af94a5759528(intgo _swig_go_0) {
   int arg1 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -235,7 +254,7 @@ void *_wrap_Swig_malloc_low_db146f7750b273cb(intgo _swig_go_0) {
 }
 
 
-intgo _wrap_DDP_OK_low_db146f7750b273cb() {
+intgo _wrap_DDP_OK_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -247,7 +266,7 @@ intgo _wrap_DDP_OK_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -259,7 +278,7 @@ intgo _wrap_DDP_ERROR_INVALID_ARGUMENT_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_INVALID_STATE_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_INVALID_STATE_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -271,7 +290,7 @@ intgo _wrap_DDP_ERROR_INVALID_STATE_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -283,7 +302,7 @@ intgo _wrap_DDP_ERROR_NOT_SUPPORTED_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -295,7 +314,7 @@ intgo _wrap_DDP_ERROR_OUT_OF_MEMORY_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_TIMED_OUT_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_TIMED_OUT_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -307,7 +326,7 @@ intgo _wrap_DDP_ERROR_TIMED_OUT_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_PEER_FAILED_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_PEER_FAILED_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -319,7 +338,7 @@ intgo _wrap_DDP_ERROR_PEER_FAILED_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_ABORTED_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_ABORTED_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -331,7 +350,7 @@ intgo _wrap_DDP_ERROR_ABORTED_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_MISMATCH_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_MISMATCH_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -343,7 +362,7 @@ intgo _wrap_DDP_ERROR_MISMATCH_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_IO_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_IO_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -355,7 +374,7 @@ intgo _wrap_DDP_ERROR_IO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_CALLBACK_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_CALLBACK_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -367,7 +386,7 @@ intgo _wrap_DDP_ERROR_CALLBACK_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_INTERNAL_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_INTERNAL_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -379,7 +398,7 @@ intgo _wrap_DDP_ERROR_INTERNAL_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -391,7 +410,7 @@ intgo _wrap_DDP_ERROR_TOO_FEW_RANKS_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_FENCED_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_FENCED_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -403,7 +422,7 @@ intgo _wrap_DDP_ERROR_FENCED_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -415,7 +434,7 @@ intgo _wrap_DDP_ERROR_NO_CHECKPOINT_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_NO_MAJORITY_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_NO_MAJORITY_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -427,7 +446,7 @@ intgo _wrap_DDP_ERROR_NO_MAJORITY_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_db146f7750b273cb() {
+intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_51f4af94a5759528() {
   enum ddp_status result;
   intgo _swig_go_result;
   
@@ -439,7 +458,7 @@ intgo _wrap_DDP_ERROR_DIFFERENT_CALLS_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_F32_low_db146f7750b273cb() {
+intgo _wrap_DDP_F32_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -451,7 +470,7 @@ intgo _wrap_DDP_F32_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_F64_low_db146f7750b273cb() {
+intgo _wrap_DDP_F64_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -463,7 +482,7 @@ intgo _wrap_DDP_F64_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_F16_low_db146f7750b273cb() {
+intgo _wrap_DDP_F16_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -475,7 +494,7 @@ intgo _wrap_DDP_F16_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BF16_low_db146f7750b273cb() {
+intgo _wrap_DDP_BF16_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -487,7 +506,7 @@ intgo _wrap_DDP_BF16_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_I32_low_db146f7750b273cb() {
+intgo _wrap_DDP_I32_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -499,7 +518,7 @@ intgo _wrap_DDP_I32_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_I64_low_db146f7750b273cb() {
+intgo _wrap_DDP_I64_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -511,7 +530,7 @@ intgo _wrap_DDP_I64_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_U8_low_db146f7750b273cb() {
+intgo _wrap_DDP_U8_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -523,7 +542,7 @@ intgo _wrap_DDP_U8_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_C64_low_db146f7750b273cb() {
+intgo _wrap_DDP_C64_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -535,7 +554,7 @@ intgo _wrap_DDP_C64_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_C128_low_db146f7750b273cb() {
+intgo _wrap_DDP_C128_low_51f4af94a5759528() {
   enum ddp_dtype result;
   intgo _swig_go_result;
   
@@ -547,7 +566,7 @@ intgo _wrap_DDP_C128_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_CPU_low_db146f7750b273cb() {
+intgo _wrap_DDP_CPU_low_51f4af94a5759528() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -559,7 +578,7 @@ intgo _wrap_DDP_CPU_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_CUDA_low_db146f7750b273cb() {
+intgo _wrap_DDP_CUDA_low_51f4af94a5759528() {
   enum ddp_device_kind result;
   intgo _swig_go_result;
   
@@ -571,7 +590,7 @@ intgo _wrap_DDP_CUDA_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_AVERAGE_low_db146f7750b273cb() {
+intgo _wrap_DDP_AVERAGE_low_51f4af94a5759528() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -583,7 +602,7 @@ intgo _wrap_DDP_AVERAGE_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_SUM_low_db146f7750b273cb() {
+intgo _wrap_DDP_SUM_low_51f4af94a5759528() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -595,7 +614,7 @@ intgo _wrap_DDP_SUM_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_MIN_low_db146f7750b273cb() {
+intgo _wrap_DDP_MIN_low_51f4af94a5759528() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -607,7 +626,7 @@ intgo _wrap_DDP_MIN_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_MAX_low_db146f7750b273cb() {
+intgo _wrap_DDP_MAX_low_51f4af94a5759528() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -619,7 +638,7 @@ intgo _wrap_DDP_MAX_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PRODUCT_low_db146f7750b273cb() {
+intgo _wrap_DDP_PRODUCT_low_51f4af94a5759528() {
   enum ddp_reduce result;
   intgo _swig_go_result;
   
@@ -631,7 +650,7 @@ intgo _wrap_DDP_PRODUCT_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BACKEND_AUTO_low_db146f7750b273cb() {
+intgo _wrap_DDP_BACKEND_AUTO_low_51f4af94a5759528() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -643,7 +662,7 @@ intgo _wrap_DDP_BACKEND_AUTO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BACKEND_GLOO_low_db146f7750b273cb() {
+intgo _wrap_DDP_BACKEND_GLOO_low_51f4af94a5759528() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -655,7 +674,7 @@ intgo _wrap_DDP_BACKEND_GLOO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BACKEND_NCCL_low_db146f7750b273cb() {
+intgo _wrap_DDP_BACKEND_NCCL_low_51f4af94a5759528() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -667,7 +686,7 @@ intgo _wrap_DDP_BACKEND_NCCL_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BACKEND_SHM_low_db146f7750b273cb() {
+intgo _wrap_DDP_BACKEND_SHM_low_51f4af94a5759528() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -679,7 +698,7 @@ intgo _wrap_DDP_BACKEND_SHM_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_BACKEND_LOCAL_low_db146f7750b273cb() {
+intgo _wrap_DDP_BACKEND_LOCAL_low_51f4af94a5759528() {
   enum ddp_backend result;
   intgo _swig_go_result;
   
@@ -691,7 +710,7 @@ intgo _wrap_DDP_BACKEND_LOCAL_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_db146f7750b273cb() {
+intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_51f4af94a5759528() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -703,7 +722,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_RANK_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_db146f7750b273cb() {
+intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_51f4af94a5759528() {
   enum ddp_sum_order result;
   intgo _swig_go_result;
   
@@ -715,7 +734,7 @@ intgo _wrap_DDP_SUM_ORDER_BY_HOST_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LINKS_AUTO_low_db146f7750b273cb() {
+intgo _wrap_DDP_LINKS_AUTO_low_51f4af94a5759528() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -727,7 +746,7 @@ intgo _wrap_DDP_LINKS_AUTO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LINKS_ENCRYPTED_low_db146f7750b273cb() {
+intgo _wrap_DDP_LINKS_ENCRYPTED_low_51f4af94a5759528() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -739,7 +758,7 @@ intgo _wrap_DDP_LINKS_ENCRYPTED_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LINKS_PLAIN_low_db146f7750b273cb() {
+intgo _wrap_DDP_LINKS_PLAIN_low_51f4af94a5759528() {
   enum ddp_links result;
   intgo _swig_go_result;
   
@@ -751,7 +770,7 @@ intgo _wrap_DDP_LINKS_PLAIN_low_db146f7750b273cb() {
 }
 
 
-void _wrap_ddp_tensor_data_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_tensor_data_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, void *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -763,7 +782,7 @@ void _wrap_ddp_tensor_data_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_
 }
 
 
-void *_wrap_ddp_tensor_data_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+void *_wrap_ddp_tensor_data_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -776,7 +795,7 @@ void *_wrap_ddp_tensor_data_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go
 }
 
 
-void _wrap_ddp_tensor_dtype_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_dtype_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype arg2 ;
   
@@ -788,7 +807,7 @@ void _wrap_ddp_tensor_dtype_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go
 }
 
 
-intgo _wrap_ddp_tensor_dtype_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_dtype_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -801,7 +820,7 @@ intgo _wrap_ddp_tensor_dtype_get_low_db146f7750b273cb(struct ddp_tensor *_swig_g
 }
 
 
-void _wrap_ddp_tensor_device_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_tensor_device_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, intgo _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -813,7 +832,7 @@ void _wrap_ddp_tensor_device_set_low_db146f7750b273cb(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_ddp_tensor_device_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+intgo _wrap_ddp_tensor_device_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -826,7 +845,7 @@ intgo _wrap_ddp_tensor_device_get_low_db146f7750b273cb(struct ddp_tensor *_swig_
 }
 
 
-void _wrap_ddp_tensor_device_index_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_device_index_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -838,7 +857,7 @@ void _wrap_ddp_tensor_device_index_set_low_db146f7750b273cb(struct ddp_tensor *_
 }
 
 
-int _wrap_ddp_tensor_device_index_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_device_index_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -851,7 +870,7 @@ int _wrap_ddp_tensor_device_index_get_low_db146f7750b273cb(struct ddp_tensor *_s
 }
 
 
-void _wrap_ddp_tensor_ndim_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_tensor_ndim_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, int _swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t arg2 ;
   
@@ -863,7 +882,7 @@ void _wrap_ddp_tensor_ndim_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_
 }
 
 
-int _wrap_ddp_tensor_ndim_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+int _wrap_ddp_tensor_ndim_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -876,7 +895,7 @@ int _wrap_ddp_tensor_ndim_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0
 }
 
 
-void _wrap_ddp_tensor_shape_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
+void _wrap_ddp_tensor_shape_set_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, long long *_swig_go_1) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *arg2 ;
   
@@ -892,7 +911,7 @@ void _wrap_ddp_tensor_shape_set_low_db146f7750b273cb(struct ddp_tensor *_swig_go
 }
 
 
-long long *_wrap_ddp_tensor_shape_get_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+long long *_wrap_ddp_tensor_shape_get_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   int64_t *result = 0 ;
   long long *_swig_go_result;
@@ -905,7 +924,7 @@ long long *_wrap_ddp_tensor_shape_get_low_db146f7750b273cb(struct ddp_tensor *_s
 }
 
 
-struct ddp_tensor *_wrap_new_ddp_tensor_low_db146f7750b273cb() {
+struct ddp_tensor *_wrap_new_ddp_tensor_low_51f4af94a5759528() {
   struct ddp_tensor *result = 0 ;
   struct ddp_tensor *_swig_go_result;
   
@@ -916,7 +935,7 @@ struct ddp_tensor *_wrap_new_ddp_tensor_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_tensor_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0) {
+void _wrap_delete_ddp_tensor_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0) {
   struct ddp_tensor *arg1 = (struct ddp_tensor *) 0 ;
   
   arg1 = *(struct ddp_tensor **)&_swig_go_0; 
@@ -926,7 +945,7 @@ void _wrap_delete_ddp_tensor_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_tensor_init_low_db146f7750b273cb(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_tensor_init_low_51f4af94a5759528(struct ddp_tensor *_swig_go_0, void *_swig_go_1, intgo _swig_go_2, int _swig_go_3, long long *_swig_go_4) {
   ddp_tensor *arg1 = (ddp_tensor *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_dtype arg3 ;
@@ -947,7 +966,7 @@ _gostring_ _wrap_ddp_tensor_init_low_db146f7750b273cb(struct ddp_tensor *_swig_g
 }
 
 
-intgo _wrap_DDP_LOG_DEBUG_low_db146f7750b273cb() {
+intgo _wrap_DDP_LOG_DEBUG_low_51f4af94a5759528() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -959,7 +978,7 @@ intgo _wrap_DDP_LOG_DEBUG_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LOG_INFO_low_db146f7750b273cb() {
+intgo _wrap_DDP_LOG_INFO_low_51f4af94a5759528() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -971,7 +990,7 @@ intgo _wrap_DDP_LOG_INFO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LOG_WARNING_low_db146f7750b273cb() {
+intgo _wrap_DDP_LOG_WARNING_low_51f4af94a5759528() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -983,7 +1002,7 @@ intgo _wrap_DDP_LOG_WARNING_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LOG_ERROR_low_db146f7750b273cb() {
+intgo _wrap_DDP_LOG_ERROR_low_51f4af94a5759528() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -995,7 +1014,7 @@ intgo _wrap_DDP_LOG_ERROR_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_LOG_OFF_low_db146f7750b273cb() {
+intgo _wrap_DDP_LOG_OFF_low_51f4af94a5759528() {
   enum ddp_log_level result;
   intgo _swig_go_result;
   
@@ -1007,7 +1026,424 @@ intgo _wrap_DDP_LOG_OFF_low_db146f7750b273cb() {
 }
 
 
-int _wrap_ddp_version_low_db146f7750b273cb() {
+void _wrap_ddp_log_message_struct_size_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_log_message_struct_size_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_log_message_level_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  ddp_log_level arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (ddp_log_level)_swig_go_1;
+  
+  if (arg1) (arg1)->level = arg2;
+  
+}
+
+
+intgo _wrap_ddp_log_message_level_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  ddp_log_level result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result = (ddp_log_level) ((arg1)->level);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_log_message_code_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  ddp_status arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (ddp_status)_swig_go_1;
+  
+  if (arg1) (arg1)->code = arg2;
+  
+}
+
+
+intgo _wrap_ddp_log_message_code_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  ddp_status result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result = (ddp_status) ((arg1)->code);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_log_message_group_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, long long _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->group = arg2;
+  
+}
+
+
+long long _wrap_ddp_log_message_group_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result =  ((arg1)->group);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_log_message_rank_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank = arg2;
+  
+}
+
+
+int _wrap_ddp_log_message_rank_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_log_message_reserved_set_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0, int _swig_go_1) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_log_message_reserved_get_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_log_message *_wrap_new_ddp_log_message_low_51f4af94a5759528() {
+  struct ddp_log_message *result = 0 ;
+  struct ddp_log_message *_swig_go_result;
+  
+  
+  result = (struct ddp_log_message *)calloc(1, sizeof(struct ddp_log_message));
+  *(struct ddp_log_message **)&_swig_go_result = (struct ddp_log_message *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_log_message_low_51f4af94a5759528(struct ddp_log_message *_swig_go_0) {
+  struct ddp_log_message *arg1 = (struct ddp_log_message *) 0 ;
+  
+  arg1 = *(struct ddp_log_message **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+void _wrap_ddp_error_details_struct_size_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_error_details_struct_size_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_status_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, intgo _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  ddp_status arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (ddp_status)_swig_go_1;
+  
+  if (arg1) (arg1)->status = arg2;
+  
+}
+
+
+intgo _wrap_ddp_error_details_status_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  ddp_status result;
+  intgo _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result = (ddp_status) ((arg1)->status);
+  _swig_go_result = (int)result;
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_rank_count_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->rank_count = arg2;
+  
+}
+
+
+int _wrap_ddp_error_details_rank_count_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->rank_count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_parameter_count_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->parameter_count = arg2;
+  
+}
+
+
+int _wrap_ddp_error_details_parameter_count_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->parameter_count);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_call_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->call = arg2;
+  
+}
+
+
+int _wrap_ddp_error_details_call_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->call);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_other_call_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->other_call = arg2;
+  
+}
+
+
+int _wrap_ddp_error_details_other_call_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->other_call);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_reserved_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, int _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_error_details_reserved_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_bytes_expected_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bytes_expected = arg2;
+  
+}
+
+
+long long _wrap_ddp_error_details_bytes_expected_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->bytes_expected);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_error_details_bytes_got_set_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0, long long _swig_go_1) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bytes_got = arg2;
+  
+}
+
+
+long long _wrap_ddp_error_details_bytes_got_get_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  result =  ((arg1)->bytes_got);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_error_details *_wrap_new_ddp_error_details_low_51f4af94a5759528() {
+  struct ddp_error_details *result = 0 ;
+  struct ddp_error_details *_swig_go_result;
+  
+  
+  result = (struct ddp_error_details *)calloc(1, sizeof(struct ddp_error_details));
+  *(struct ddp_error_details **)&_swig_go_result = (struct ddp_error_details *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_error_details_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  struct ddp_error_details *arg1 = (struct ddp_error_details *) 0 ;
+  
+  arg1 = *(struct ddp_error_details **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+int _wrap_ddp_version_low_51f4af94a5759528() {
   int32_t result;
   int _swig_go_result;
   
@@ -1018,7 +1454,7 @@ int _wrap_ddp_version_low_db146f7750b273cb() {
 }
 
 
-_gostring_ _wrap_ddp_version_string_low_db146f7750b273cb() {
+_gostring_ _wrap_ddp_version_string_low_51f4af94a5759528() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1029,7 +1465,7 @@ _gostring_ _wrap_ddp_version_string_low_db146f7750b273cb() {
 }
 
 
-_gostring_ _wrap_ddp_build_info_low_db146f7750b273cb() {
+_gostring_ _wrap_ddp_build_info_low_51f4af94a5759528() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1040,7 +1476,7 @@ _gostring_ _wrap_ddp_build_info_low_db146f7750b273cb() {
 }
 
 
-_gostring_ _wrap_ddp_status_name_low_db146f7750b273cb(intgo _swig_go_0) {
+_gostring_ _wrap_ddp_status_name_low_51f4af94a5759528(intgo _swig_go_0) {
   ddp_status arg1 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -1053,7 +1489,7 @@ _gostring_ _wrap_ddp_status_name_low_db146f7750b273cb(intgo _swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_last_error_low_db146f7750b273cb() {
+_gostring_ _wrap_ddp_last_error_low_51f4af94a5759528() {
   char *result = 0 ;
   _gostring_ _swig_go_result;
   
@@ -1064,7 +1500,7 @@ _gostring_ _wrap_ddp_last_error_low_db146f7750b273cb() {
 }
 
 
-long long _wrap_ddp_copy_last_error_low_db146f7750b273cb(char *_swig_go_0, long long _swig_go_1) {
+long long _wrap_ddp_copy_last_error_low_51f4af94a5759528(char *_swig_go_0, long long _swig_go_1) {
   char *arg1 = (char *) 0 ;
   int64_t arg2 ;
   int64_t result;
@@ -1080,7 +1516,67 @@ long long _wrap_ddp_copy_last_error_low_db146f7750b273cb(char *_swig_go_0, long 
 }
 
 
-_gostring_ _wrap_ddp_set_log_low_db146f7750b273cb(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_get_error_details_low_51f4af94a5759528(struct ddp_error_details *_swig_go_0) {
+  ddp_error_details *arg1 = (ddp_error_details *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_error_details **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_get_error_details(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_get_error_ranks_low_51f4af94a5759528(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
+  int32_t *arg1 = (int32_t *) 0 ;
+  int32_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(int32_t **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_get_error_ranks(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_get_error_parameters_low_51f4af94a5759528(int *_swig_go_0, int _swig_go_1, int *_swig_go_2) {
+  int32_t *arg1 = (int32_t *) 0 ;
+  int32_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(int32_t **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_get_error_parameters(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_call_name_low_51f4af94a5759528(int _swig_go_0) {
+  int32_t arg1 ;
+  char *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = (int32_t)_swig_go_0; 
+  
+  result = (char *)ddp_call_name(arg1);
+  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_set_log_low_51f4af94a5759528(intgo _swig_go_0, ddp_log_fn _swig_go_1, void *_swig_go_2) {
   ddp_log_level arg1 ;
   ddp_log_fn arg2 = (ddp_log_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -1097,7 +1593,39 @@ _gostring_ _wrap_ddp_set_log_low_db146f7750b273cb(intgo _swig_go_0, ddp_log_fn _
 }
 
 
-void _wrap_ddp_store_struct_size_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_add_log_listener_low_51f4af94a5759528(intgo _swig_go_0, ddp_log_listener_fn _swig_go_1, void *_swig_go_2, long long *_swig_go_3) {
+  ddp_log_level arg1 ;
+  ddp_log_listener_fn arg2 = (ddp_log_listener_fn) 0 ;
+  void *arg3 = (void *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = (ddp_log_level)_swig_go_0;
+  arg2 = *(ddp_log_listener_fn *)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_add_log_listener(arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_remove_log_listener_low_51f4af94a5759528(long long _swig_go_0) {
+  int64_t arg1 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = (int64_t)_swig_go_0; 
+  
+  result = (ddp_status)ddp_remove_log_listener(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_store_struct_size_set_low_51f4af94a5759528(struct ddp_store *_swig_go_0, long long _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t arg2 ;
   
@@ -1109,7 +1637,7 @@ void _wrap_ddp_store_struct_size_set_low_db146f7750b273cb(struct ddp_store *_swi
 }
 
 
-long long _wrap_ddp_store_struct_size_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
+long long _wrap_ddp_store_struct_size_get_low_51f4af94a5759528(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1122,7 +1650,7 @@ long long _wrap_ddp_store_struct_size_get_low_db146f7750b273cb(struct ddp_store 
 }
 
 
-void _wrap_ddp_store_set_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
+void _wrap_ddp_store_set_set_low_51f4af94a5759528(struct ddp_store *_swig_go_0, ddp_store_set_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn arg2 = (ddp_store_set_fn) 0 ;
   
@@ -1134,7 +1662,7 @@ void _wrap_ddp_store_set_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_set_fn _wrap_ddp_store_set_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
+ddp_store_set_fn _wrap_ddp_store_set_get_low_51f4af94a5759528(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_set_fn result;
   ddp_store_set_fn _swig_go_result;
@@ -1147,7 +1675,7 @@ ddp_store_set_fn _wrap_ddp_store_set_get_low_db146f7750b273cb(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_get_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
+void _wrap_ddp_store_get_set_low_51f4af94a5759528(struct ddp_store *_swig_go_0, ddp_store_get_fn _swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn arg2 = (ddp_store_get_fn) 0 ;
   
@@ -1159,7 +1687,7 @@ void _wrap_ddp_store_get_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, 
 }
 
 
-ddp_store_get_fn _wrap_ddp_store_get_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
+ddp_store_get_fn _wrap_ddp_store_get_get_low_51f4af94a5759528(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   ddp_store_get_fn result;
   ddp_store_get_fn _swig_go_result;
@@ -1172,7 +1700,7 @@ ddp_store_get_fn _wrap_ddp_store_get_get_low_db146f7750b273cb(struct ddp_store *
 }
 
 
-void _wrap_ddp_store_user_data_set_low_db146f7750b273cb(struct ddp_store *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_store_user_data_set_low_51f4af94a5759528(struct ddp_store *_swig_go_0, void *_swig_go_1) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1184,7 +1712,7 @@ void _wrap_ddp_store_user_data_set_low_db146f7750b273cb(struct ddp_store *_swig_
 }
 
 
-void *_wrap_ddp_store_user_data_get_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
+void *_wrap_ddp_store_user_data_get_low_51f4af94a5759528(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1197,7 +1725,7 @@ void *_wrap_ddp_store_user_data_get_low_db146f7750b273cb(struct ddp_store *_swig
 }
 
 
-struct ddp_store *_wrap_new_ddp_store_low_db146f7750b273cb() {
+struct ddp_store *_wrap_new_ddp_store_low_51f4af94a5759528() {
   struct ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
   
@@ -1208,7 +1736,7 @@ struct ddp_store *_wrap_new_ddp_store_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_store_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
+void _wrap_delete_ddp_store_low_51f4af94a5759528(struct ddp_store *_swig_go_0) {
   struct ddp_store *arg1 = (struct ddp_store *) 0 ;
   
   arg1 = *(struct ddp_store **)&_swig_go_0; 
@@ -1218,7 +1746,7 @@ void _wrap_delete_ddp_store_low_db146f7750b273cb(struct ddp_store *_swig_go_0) {
 }
 
 
-void _wrap_ddp_group_options_struct_size_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_struct_size_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1230,7 +1758,7 @@ void _wrap_ddp_group_options_struct_size_set_low_db146f7750b273cb(struct ddp_gro
 }
 
 
-long long _wrap_ddp_group_options_struct_size_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_struct_size_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1243,7 +1771,7 @@ long long _wrap_ddp_group_options_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_group_options_rank_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_rank_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1255,7 +1783,7 @@ void _wrap_ddp_group_options_rank_set_low_db146f7750b273cb(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_rank_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_rank_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1268,7 +1796,7 @@ int _wrap_ddp_group_options_rank_get_low_db146f7750b273cb(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_world_size_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_world_size_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1280,7 +1808,7 @@ void _wrap_ddp_group_options_world_size_set_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_world_size_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_world_size_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1293,7 +1821,7 @@ int _wrap_ddp_group_options_world_size_get_low_db146f7750b273cb(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_backend_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_backend_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend arg2 ;
   
@@ -1305,7 +1833,7 @@ void _wrap_ddp_group_options_backend_set_low_db146f7750b273cb(struct ddp_group_o
 }
 
 
-intgo _wrap_ddp_group_options_backend_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_backend_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
@@ -1318,7 +1846,7 @@ intgo _wrap_ddp_group_options_backend_get_low_db146f7750b273cb(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_device_index_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_device_index_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1330,7 +1858,7 @@ void _wrap_ddp_group_options_device_index_set_low_db146f7750b273cb(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_device_index_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_device_index_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1343,7 +1871,7 @@ int _wrap_ddp_group_options_device_index_get_low_db146f7750b273cb(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_timeout_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_timeout_ms_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1355,7 +1883,7 @@ void _wrap_ddp_group_options_timeout_ms_set_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-long long _wrap_ddp_group_options_timeout_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_timeout_ms_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1368,7 +1896,7 @@ long long _wrap_ddp_group_options_timeout_ms_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_group_options_heartbeat_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_heartbeat_ms_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1380,7 +1908,7 @@ void _wrap_ddp_group_options_heartbeat_ms_set_low_db146f7750b273cb(struct ddp_gr
 }
 
 
-long long _wrap_ddp_group_options_heartbeat_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_heartbeat_ms_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1393,7 +1921,7 @@ long long _wrap_ddp_group_options_heartbeat_ms_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_group_options_dead_after_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_dead_after_ms_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1405,7 +1933,7 @@ void _wrap_ddp_group_options_dead_after_ms_set_low_db146f7750b273cb(struct ddp_g
 }
 
 
-long long _wrap_ddp_group_options_dead_after_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_dead_after_ms_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1418,7 +1946,7 @@ long long _wrap_ddp_group_options_dead_after_ms_get_low_db146f7750b273cb(struct 
 }
 
 
-void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t arg2 ;
   
@@ -1430,7 +1958,7 @@ void _wrap_ddp_group_options_rendezvous_timeout_ms_set_low_db146f7750b273cb(stru
 }
 
 
-long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -1443,7 +1971,7 @@ long long _wrap_ddp_group_options_rendezvous_timeout_ms_get_low_db146f7750b273cb
 }
 
 
-void _wrap_ddp_group_options_store_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
+void _wrap_ddp_group_options_store_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, struct ddp_store *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *arg2 = (ddp_store *) 0 ;
   
@@ -1455,7 +1983,7 @@ void _wrap_ddp_group_options_store_set_low_db146f7750b273cb(struct ddp_group_opt
 }
 
 
-struct ddp_store *_wrap_ddp_group_options_store_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+struct ddp_store *_wrap_ddp_group_options_store_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_store *result = 0 ;
   struct ddp_store *_swig_go_result;
@@ -1468,7 +1996,7 @@ struct ddp_store *_wrap_ddp_group_options_store_get_low_db146f7750b273cb(struct 
 }
 
 
-void _wrap_ddp_group_options_sum_order_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_sum_order_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order arg2 ;
   
@@ -1480,7 +2008,7 @@ void _wrap_ddp_group_options_sum_order_set_low_db146f7750b273cb(struct ddp_group
 }
 
 
-intgo _wrap_ddp_group_options_sum_order_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_sum_order_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_sum_order result;
   intgo _swig_go_result;
@@ -1493,7 +2021,7 @@ intgo _wrap_ddp_group_options_sum_order_get_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_reproducible_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_reproducible_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1505,7 +2033,7 @@ void _wrap_ddp_group_options_reproducible_set_low_db146f7750b273cb(struct ddp_gr
 }
 
 
-int _wrap_ddp_group_options_reproducible_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_reproducible_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1518,7 +2046,7 @@ int _wrap_ddp_group_options_reproducible_get_low_db146f7750b273cb(struct ddp_gro
 }
 
 
-void _wrap_ddp_group_options_nccl_max_ctas_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_nccl_max_ctas_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1530,7 +2058,7 @@ void _wrap_ddp_group_options_nccl_max_ctas_set_low_db146f7750b273cb(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_nccl_max_ctas_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_nccl_max_ctas_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1543,7 +2071,7 @@ int _wrap_ddp_group_options_nccl_max_ctas_get_low_db146f7750b273cb(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_recoverable_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_recoverable_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1555,7 +2083,7 @@ void _wrap_ddp_group_options_recoverable_set_low_db146f7750b273cb(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_recoverable_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_recoverable_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1568,7 +2096,7 @@ int _wrap_ddp_group_options_recoverable_get_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_nccl_comm_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_group_options_nccl_comm_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, void *_swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -1580,7 +2108,7 @@ void _wrap_ddp_group_options_nccl_comm_set_low_db146f7750b273cb(struct ddp_group
 }
 
 
-void *_wrap_ddp_group_options_nccl_comm_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+void *_wrap_ddp_group_options_nccl_comm_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -1593,7 +2121,7 @@ void *_wrap_ddp_group_options_nccl_comm_get_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_first_port_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_first_port_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1605,7 +2133,7 @@ void _wrap_ddp_group_options_first_port_set_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-int _wrap_ddp_group_options_first_port_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_first_port_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1618,7 +2146,7 @@ int _wrap_ddp_group_options_first_port_get_low_db146f7750b273cb(struct ddp_group
 }
 
 
-void _wrap_ddp_group_options_last_port_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_last_port_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1630,7 +2158,7 @@ void _wrap_ddp_group_options_last_port_set_low_db146f7750b273cb(struct ddp_group
 }
 
 
-int _wrap_ddp_group_options_last_port_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_last_port_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1643,7 +2171,7 @@ int _wrap_ddp_group_options_last_port_get_low_db146f7750b273cb(struct ddp_group_
 }
 
 
-void _wrap_ddp_group_options_join_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_join_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1655,7 +2183,7 @@ void _wrap_ddp_group_options_join_set_low_db146f7750b273cb(struct ddp_group_opti
 }
 
 
-int _wrap_ddp_group_options_join_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_join_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1668,7 +2196,7 @@ int _wrap_ddp_group_options_join_get_low_db146f7750b273cb(struct ddp_group_optio
 }
 
 
-void _wrap_ddp_group_options_virtual_ranks_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_virtual_ranks_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1680,7 +2208,7 @@ void _wrap_ddp_group_options_virtual_ranks_set_low_db146f7750b273cb(struct ddp_g
 }
 
 
-int _wrap_ddp_group_options_virtual_ranks_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_virtual_ranks_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1693,7 +2221,7 @@ int _wrap_ddp_group_options_virtual_ranks_get_low_db146f7750b273cb(struct ddp_gr
 }
 
 
-void _wrap_ddp_group_options_connect_all_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_connect_all_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1705,7 +2233,7 @@ void _wrap_ddp_group_options_connect_all_set_low_db146f7750b273cb(struct ddp_gro
 }
 
 
-int _wrap_ddp_group_options_connect_all_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_connect_all_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1718,7 +2246,7 @@ int _wrap_ddp_group_options_connect_all_get_low_db146f7750b273cb(struct ddp_grou
 }
 
 
-void _wrap_ddp_group_options_links_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_group_options_links_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links arg2 ;
   
@@ -1730,7 +2258,7 @@ void _wrap_ddp_group_options_links_set_low_db146f7750b273cb(struct ddp_group_opt
 }
 
 
-intgo _wrap_ddp_group_options_links_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+intgo _wrap_ddp_group_options_links_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   ddp_links result;
   intgo _swig_go_result;
@@ -1743,7 +2271,7 @@ intgo _wrap_ddp_group_options_links_get_low_db146f7750b273cb(struct ddp_group_op
 }
 
 
-void _wrap_ddp_group_options_requests_set_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_group_options_requests_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t arg2 ;
   
@@ -1755,7 +2283,7 @@ void _wrap_ddp_group_options_requests_set_low_db146f7750b273cb(struct ddp_group_
 }
 
 
-int _wrap_ddp_group_options_requests_get_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+int _wrap_ddp_group_options_requests_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -1768,7 +2296,7 @@ int _wrap_ddp_group_options_requests_get_low_db146f7750b273cb(struct ddp_group_o
 }
 
 
-struct ddp_group_options *_wrap_new_ddp_group_options_low_db146f7750b273cb() {
+struct ddp_group_options *_wrap_new_ddp_group_options_low_51f4af94a5759528() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;
   
@@ -1779,7 +2307,7 @@ struct ddp_group_options *_wrap_new_ddp_group_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_group_options_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0) {
+void _wrap_delete_ddp_group_options_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
   struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
   
   arg1 = *(struct ddp_group_options **)&_swig_go_0; 
@@ -1789,7 +2317,7 @@ void _wrap_delete_ddp_group_options_low_db146f7750b273cb(struct ddp_group_option
 }
 
 
-_gostring_ _wrap_ddp_group_options_init_low_db146f7750b273cb(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_group_options_init_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, long long _swig_go_1) {
   ddp_group_options *arg1 = (ddp_group_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -1804,7 +2332,7 @@ _gostring_ _wrap_ddp_group_options_init_low_db146f7750b273cb(struct ddp_group_op
 }
 
 
-_gostring_ _wrap_ddp_group_create_low_db146f7750b273cb(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
+_gostring_ _wrap_ddp_group_create_low_51f4af94a5759528(_gostring_ _swig_go_0, struct ddp_group_options *_swig_go_1, ddp_group **_swig_go_2) {
   char *arg1 = (char *) 0 ;
   ddp_group_options *arg2 = (ddp_group_options *) 0 ;
   ddp_group **arg3 = (ddp_group **) 0 ;
@@ -1826,7 +2354,7 @@ _gostring_ _wrap_ddp_group_create_low_db146f7750b273cb(_gostring_ _swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_split_low_db146f7750b273cb(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
+_gostring_ _wrap_ddp_group_split_low_51f4af94a5759528(ddp_group *_swig_go_0, int _swig_go_1, int _swig_go_2, struct ddp_group_options *_swig_go_3, ddp_group **_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   int32_t arg3 ;
@@ -1847,7 +2375,7 @@ _gostring_ _wrap_ddp_group_split_low_db146f7750b273cb(ddp_group *_swig_go_0, int
 }
 
 
-void _wrap_ddp_group_destroy_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+void _wrap_ddp_group_destroy_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
@@ -1857,7 +2385,7 @@ void _wrap_ddp_group_destroy_low_db146f7750b273cb(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_abort_low_db146f7750b273cb(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_group_abort_low_51f4af94a5759528(ddp_group *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -1877,7 +2405,7 @@ _gostring_ _wrap_ddp_group_abort_low_db146f7750b273cb(ddp_group *_swig_go_0, _go
 }
 
 
-_gostring_ _wrap_ddp_group_status_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_status_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1890,46 +2418,59 @@ _gostring_ _wrap_ddp_group_status_low_db146f7750b273cb(ddp_group *_swig_go_0) {
 }
 
 
-int _wrap_ddp_group_rank_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+int _wrap_ddp_group_get_rank_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = ddp_group_rank((struct ddp_group const *)arg1);
+  result = ddp_group_get_rank((struct ddp_group const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-int _wrap_ddp_group_size_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+long long _wrap_ddp_group_get_number_low_51f4af94a5759528(ddp_group *_swig_go_0) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  
+  result = ddp_group_get_number((struct ddp_group const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_group_get_size_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = ddp_group_size((struct ddp_group const *)arg1);
+  result = ddp_group_get_size((struct ddp_group const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-intgo _wrap_ddp_group_backend_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+intgo _wrap_ddp_group_get_backend_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_backend result;
   intgo _swig_go_result;
   
   arg1 = *(ddp_group **)&_swig_go_0; 
   
-  result = (ddp_backend)ddp_group_backend((struct ddp_group const *)arg1);
+  result = (ddp_backend)ddp_group_get_backend((struct ddp_group const *)arg1);
   _swig_go_result = (int)result;
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_group_barrier_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_barrier_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -1942,7 +2483,7 @@ _gostring_ _wrap_ddp_group_barrier_low_db146f7750b273cb(ddp_group *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -1961,7 +2502,7 @@ _gostring_ _wrap_ddp_group_all_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_all_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -1980,7 +2521,7 @@ _gostring_ _wrap_ddp_group_all_gather_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2001,7 +2542,7 @@ _gostring_ _wrap_ddp_group_reduce_scatter_low_db146f7750b273cb(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_broadcast_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_group_broadcast_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, void *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2020,7 +2561,7 @@ _gostring_ _wrap_ddp_group_broadcast_low_db146f7750b273cb(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_metrics_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_metrics_low_51f4af94a5759528(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -2039,7 +2580,7 @@ _gostring_ _wrap_ddp_group_reduce_metrics_low_db146f7750b273cb(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_alloc_low_db146f7750b273cb(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
+_gostring_ _wrap_ddp_group_alloc_low_51f4af94a5759528(ddp_group *_swig_go_0, long long _swig_go_1, void **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int64_t arg2 ;
   void **arg3 = (void **) 0 ;
@@ -2056,7 +2597,7 @@ _gostring_ _wrap_ddp_group_alloc_low_db146f7750b273cb(ddp_group *_swig_go_0, lon
 }
 
 
-_gostring_ _wrap_ddp_group_free_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_free_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -2071,7 +2612,7 @@ _gostring_ _wrap_ddp_group_free_low_db146f7750b273cb(ddp_group *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_group_send_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_send_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2092,7 +2633,7 @@ _gostring_ _wrap_ddp_group_send_low_db146f7750b273cb(ddp_group *_swig_go_0, stru
 }
 
 
-_gostring_ _wrap_ddp_group_receive_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_receive_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, int *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -2115,7 +2656,7 @@ _gostring_ _wrap_ddp_group_receive_low_db146f7750b273cb(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -2136,7 +2677,7 @@ _gostring_ _wrap_ddp_group_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2157,7 +2698,7 @@ _gostring_ _wrap_ddp_group_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, st
 }
 
 
-_gostring_ _wrap_ddp_group_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2178,7 +2719,7 @@ _gostring_ _wrap_ddp_group_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_all_to_all_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_to_all_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2201,7 +2742,7 @@ _gostring_ _wrap_ddp_group_all_to_all_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_all_gather_counts_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_all_gather_counts_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -2222,7 +2763,7 @@ _gostring_ _wrap_ddp_group_all_gather_counts_low_db146f7750b273cb(ddp_group *_sw
 }
 
 
-intgo _wrap_DDP_UNUSED_ERROR_low_db146f7750b273cb() {
+intgo _wrap_DDP_UNUSED_ERROR_low_51f4af94a5759528() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2234,7 +2775,7 @@ intgo _wrap_DDP_UNUSED_ERROR_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_UNUSED_ALLOW_low_db146f7750b273cb() {
+intgo _wrap_DDP_UNUSED_ALLOW_low_51f4af94a5759528() {
   enum ddp_unused result;
   intgo _swig_go_result;
   
@@ -2246,7 +2787,7 @@ intgo _wrap_DDP_UNUSED_ALLOW_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_AUTO_low_db146f7750b273cb() {
+intgo _wrap_DDP_PROGRESS_AUTO_low_51f4af94a5759528() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2258,7 +2799,7 @@ intgo _wrap_DDP_PROGRESS_AUTO_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_CALLER_low_db146f7750b273cb() {
+intgo _wrap_DDP_PROGRESS_CALLER_low_51f4af94a5759528() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2270,7 +2811,7 @@ intgo _wrap_DDP_PROGRESS_CALLER_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PROGRESS_THREAD_low_db146f7750b273cb() {
+intgo _wrap_DDP_PROGRESS_THREAD_low_51f4af94a5759528() {
   enum ddp_progress result;
   intgo _swig_go_result;
   
@@ -2282,7 +2823,7 @@ intgo _wrap_DDP_PROGRESS_THREAD_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_DRIFT_REPORT_low_db146f7750b273cb() {
+intgo _wrap_DDP_DRIFT_REPORT_low_51f4af94a5759528() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2294,7 +2835,7 @@ intgo _wrap_DDP_DRIFT_REPORT_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_DRIFT_RESEND_low_db146f7750b273cb() {
+intgo _wrap_DDP_DRIFT_RESEND_low_51f4af94a5759528() {
   enum ddp_drift result;
   intgo _swig_go_result;
   
@@ -2306,7 +2847,7 @@ intgo _wrap_DDP_DRIFT_RESEND_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WORLD_low_db146f7750b273cb() {
+intgo _wrap_DDP_DIVISOR_WORLD_low_51f4af94a5759528() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2318,7 +2859,7 @@ intgo _wrap_DDP_DIVISOR_WORLD_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_DIVISOR_WEIGHTS_low_db146f7750b273cb() {
+intgo _wrap_DDP_DIVISOR_WEIGHTS_low_51f4af94a5759528() {
   enum ddp_divisor result;
   intgo _swig_go_result;
   
@@ -2330,7 +2871,7 @@ intgo _wrap_DDP_DIVISOR_WEIGHTS_low_db146f7750b273cb() {
 }
 
 
-void _wrap_ddp_model_options_struct_size_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_struct_size_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2342,7 +2883,7 @@ void _wrap_ddp_model_options_struct_size_set_low_db146f7750b273cb(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_struct_size_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_struct_size_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2355,7 +2896,7 @@ long long _wrap_ddp_model_options_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_model_options_first_bucket_bytes_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_first_bucket_bytes_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2367,7 +2908,7 @@ void _wrap_ddp_model_options_first_bucket_bytes_set_low_db146f7750b273cb(struct 
 }
 
 
-long long _wrap_ddp_model_options_first_bucket_bytes_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_first_bucket_bytes_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2380,7 +2921,7 @@ long long _wrap_ddp_model_options_first_bucket_bytes_get_low_db146f7750b273cb(st
 }
 
 
-void _wrap_ddp_model_options_bucket_bytes_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_bucket_bytes_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2392,7 +2933,7 @@ void _wrap_ddp_model_options_bucket_bytes_set_low_db146f7750b273cb(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_options_bucket_bytes_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_bucket_bytes_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2405,7 +2946,7 @@ long long _wrap_ddp_model_options_bucket_bytes_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_model_options_reduce_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_reduce_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce arg2 ;
   
@@ -2417,7 +2958,7 @@ void _wrap_ddp_model_options_reduce_set_low_db146f7750b273cb(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_reduce_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_reduce_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_reduce result;
   intgo _swig_go_result;
@@ -2430,7 +2971,7 @@ intgo _wrap_ddp_model_options_reduce_get_low_db146f7750b273cb(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_unused_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_unused_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused arg2 ;
   
@@ -2442,7 +2983,7 @@ void _wrap_ddp_model_options_unused_set_low_db146f7750b273cb(struct ddp_model_op
 }
 
 
-intgo _wrap_ddp_model_options_unused_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_unused_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_unused result;
   intgo _swig_go_result;
@@ -2455,7 +2996,7 @@ intgo _wrap_ddp_model_options_unused_get_low_db146f7750b273cb(struct ddp_model_o
 }
 
 
-void _wrap_ddp_model_options_progress_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_progress_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress arg2 ;
   
@@ -2467,7 +3008,7 @@ void _wrap_ddp_model_options_progress_set_low_db146f7750b273cb(struct ddp_model_
 }
 
 
-intgo _wrap_ddp_model_options_progress_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_progress_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_progress result;
   intgo _swig_go_result;
@@ -2480,7 +3021,7 @@ intgo _wrap_ddp_model_options_progress_get_low_db146f7750b273cb(struct ddp_model
 }
 
 
-void _wrap_ddp_model_options_drift_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_drift_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift arg2 ;
   
@@ -2492,7 +3033,7 @@ void _wrap_ddp_model_options_drift_set_low_db146f7750b273cb(struct ddp_model_opt
 }
 
 
-intgo _wrap_ddp_model_options_drift_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_drift_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_drift result;
   intgo _swig_go_result;
@@ -2505,7 +3046,7 @@ intgo _wrap_ddp_model_options_drift_get_low_db146f7750b273cb(struct ddp_model_op
 }
 
 
-void _wrap_ddp_model_options_check_every_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_options_check_every_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t arg2 ;
   
@@ -2517,7 +3058,7 @@ void _wrap_ddp_model_options_check_every_set_low_db146f7750b273cb(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_options_check_every_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+long long _wrap_ddp_model_options_check_every_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2530,7 +3071,7 @@ long long _wrap_ddp_model_options_check_every_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_model_options_divisor_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_divisor_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor arg2 ;
   
@@ -2542,7 +3083,7 @@ void _wrap_ddp_model_options_divisor_set_low_db146f7750b273cb(struct ddp_model_o
 }
 
 
-intgo _wrap_ddp_model_options_divisor_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_divisor_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_divisor result;
   intgo _swig_go_result;
@@ -2555,7 +3096,7 @@ intgo _wrap_ddp_model_options_divisor_get_low_db146f7750b273cb(struct ddp_model_
 }
 
 
-void _wrap_ddp_model_options_uneven_inputs_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_uneven_inputs_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2567,7 +3108,7 @@ void _wrap_ddp_model_options_uneven_inputs_set_low_db146f7750b273cb(struct ddp_m
 }
 
 
-int _wrap_ddp_model_options_uneven_inputs_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_uneven_inputs_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2580,7 +3121,7 @@ int _wrap_ddp_model_options_uneven_inputs_get_low_db146f7750b273cb(struct ddp_mo
 }
 
 
-void _wrap_ddp_model_options_wire_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_model_options_wire_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype arg2 ;
   
@@ -2592,7 +3133,7 @@ void _wrap_ddp_model_options_wire_set_low_db146f7750b273cb(struct ddp_model_opti
 }
 
 
-intgo _wrap_ddp_model_options_wire_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+intgo _wrap_ddp_model_options_wire_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -2605,7 +3146,7 @@ intgo _wrap_ddp_model_options_wire_get_low_db146f7750b273cb(struct ddp_model_opt
 }
 
 
-void _wrap_ddp_model_options_own_values_set_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_model_options_own_values_set_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, int _swig_go_1) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t arg2 ;
   
@@ -2617,7 +3158,7 @@ void _wrap_ddp_model_options_own_values_set_low_db146f7750b273cb(struct ddp_mode
 }
 
 
-int _wrap_ddp_model_options_own_values_get_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+int _wrap_ddp_model_options_own_values_get_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -2630,7 +3171,7 @@ int _wrap_ddp_model_options_own_values_get_low_db146f7750b273cb(struct ddp_model
 }
 
 
-struct ddp_model_options *_wrap_new_ddp_model_options_low_db146f7750b273cb() {
+struct ddp_model_options *_wrap_new_ddp_model_options_low_51f4af94a5759528() {
   struct ddp_model_options *result = 0 ;
   struct ddp_model_options *_swig_go_result;
   
@@ -2641,7 +3182,7 @@ struct ddp_model_options *_wrap_new_ddp_model_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_model_options_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0) {
+void _wrap_delete_ddp_model_options_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0) {
   struct ddp_model_options *arg1 = (struct ddp_model_options *) 0 ;
   
   arg1 = *(struct ddp_model_options **)&_swig_go_0; 
@@ -2651,7 +3192,7 @@ void _wrap_delete_ddp_model_options_low_db146f7750b273cb(struct ddp_model_option
 }
 
 
-void _wrap_ddp_model_stats_struct_size_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_struct_size_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2663,7 +3204,7 @@ void _wrap_ddp_model_stats_struct_size_set_low_db146f7750b273cb(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_struct_size_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_struct_size_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2676,7 +3217,7 @@ long long _wrap_ddp_model_stats_struct_size_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_parameters_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_parameters_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2688,7 +3229,7 @@ void _wrap_ddp_model_stats_parameters_set_low_db146f7750b273cb(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_parameters_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_parameters_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2701,7 +3242,7 @@ long long _wrap_ddp_model_stats_parameters_get_low_db146f7750b273cb(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_elements_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_elements_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2713,7 +3254,7 @@ void _wrap_ddp_model_stats_elements_set_low_db146f7750b273cb(struct ddp_model_st
 }
 
 
-long long _wrap_ddp_model_stats_elements_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_elements_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2726,7 +3267,7 @@ long long _wrap_ddp_model_stats_elements_get_low_db146f7750b273cb(struct ddp_mod
 }
 
 
-void _wrap_ddp_model_stats_buckets_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_buckets_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2738,7 +3279,7 @@ void _wrap_ddp_model_stats_buckets_set_low_db146f7750b273cb(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_buckets_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_buckets_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2751,7 +3292,7 @@ long long _wrap_ddp_model_stats_buckets_get_low_db146f7750b273cb(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_passes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_passes_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2763,7 +3304,7 @@ void _wrap_ddp_model_stats_passes_set_low_db146f7750b273cb(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_passes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_passes_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2776,7 +3317,7 @@ long long _wrap_ddp_model_stats_passes_get_low_db146f7750b273cb(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_gradient_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_gradient_bytes_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2788,7 +3329,7 @@ void _wrap_ddp_model_stats_gradient_bytes_set_low_db146f7750b273cb(struct ddp_mo
 }
 
 
-long long _wrap_ddp_model_stats_gradient_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_gradient_bytes_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2801,7 +3342,7 @@ long long _wrap_ddp_model_stats_gradient_bytes_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_model_stats_backward_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_backward_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2813,7 +3354,7 @@ void _wrap_ddp_model_stats_backward_ns_set_low_db146f7750b273cb(struct ddp_model
 }
 
 
-long long _wrap_ddp_model_stats_backward_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_backward_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2826,7 +3367,7 @@ long long _wrap_ddp_model_stats_backward_ns_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_model_stats_comm_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_comm_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2838,7 +3379,7 @@ void _wrap_ddp_model_stats_comm_ns_set_low_db146f7750b273cb(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_comm_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_comm_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2851,7 +3392,7 @@ long long _wrap_ddp_model_stats_comm_ns_get_low_db146f7750b273cb(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_exposed_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_exposed_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2863,7 +3404,7 @@ void _wrap_ddp_model_stats_exposed_ns_set_low_db146f7750b273cb(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_exposed_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_exposed_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2876,7 +3417,7 @@ long long _wrap_ddp_model_stats_exposed_ns_get_low_db146f7750b273cb(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_backward_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_backward_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2888,7 +3429,7 @@ void _wrap_ddp_model_stats_total_backward_ns_set_low_db146f7750b273cb(struct ddp
 }
 
 
-long long _wrap_ddp_model_stats_total_backward_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_backward_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2901,7 +3442,7 @@ long long _wrap_ddp_model_stats_total_backward_ns_get_low_db146f7750b273cb(struc
 }
 
 
-void _wrap_ddp_model_stats_total_comm_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_comm_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2913,7 +3454,7 @@ void _wrap_ddp_model_stats_total_comm_ns_set_low_db146f7750b273cb(struct ddp_mod
 }
 
 
-long long _wrap_ddp_model_stats_total_comm_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_comm_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2926,7 +3467,7 @@ long long _wrap_ddp_model_stats_total_comm_ns_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_model_stats_total_exposed_ns_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_exposed_ns_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2938,7 +3479,7 @@ void _wrap_ddp_model_stats_total_exposed_ns_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_exposed_ns_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_exposed_ns_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2951,7 +3492,7 @@ long long _wrap_ddp_model_stats_total_exposed_ns_get_low_db146f7750b273cb(struct
 }
 
 
-void _wrap_ddp_model_stats_checks_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_checks_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2963,7 +3504,7 @@ void _wrap_ddp_model_stats_checks_set_low_db146f7750b273cb(struct ddp_model_stat
 }
 
 
-long long _wrap_ddp_model_stats_checks_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_checks_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -2976,7 +3517,7 @@ long long _wrap_ddp_model_stats_checks_get_low_db146f7750b273cb(struct ddp_model
 }
 
 
-void _wrap_ddp_model_stats_repairs_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_repairs_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -2988,7 +3529,7 @@ void _wrap_ddp_model_stats_repairs_set_low_db146f7750b273cb(struct ddp_model_sta
 }
 
 
-long long _wrap_ddp_model_stats_repairs_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_repairs_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3001,7 +3542,7 @@ long long _wrap_ddp_model_stats_repairs_get_low_db146f7750b273cb(struct ddp_mode
 }
 
 
-void _wrap_ddp_model_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_sent_bytes_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3013,7 +3554,7 @@ void _wrap_ddp_model_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_model_
 }
 
 
-long long _wrap_ddp_model_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_sent_bytes_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3026,7 +3567,7 @@ long long _wrap_ddp_model_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_m
 }
 
 
-void _wrap_ddp_model_stats_total_sent_bytes_set_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_model_stats_total_sent_bytes_set_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t arg2 ;
   
@@ -3038,7 +3579,7 @@ void _wrap_ddp_model_stats_total_sent_bytes_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-long long _wrap_ddp_model_stats_total_sent_bytes_get_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+long long _wrap_ddp_model_stats_total_sent_bytes_get_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3051,7 +3592,7 @@ long long _wrap_ddp_model_stats_total_sent_bytes_get_low_db146f7750b273cb(struct
 }
 
 
-struct ddp_model_stats *_wrap_new_ddp_model_stats_low_db146f7750b273cb() {
+struct ddp_model_stats *_wrap_new_ddp_model_stats_low_51f4af94a5759528() {
   struct ddp_model_stats *result = 0 ;
   struct ddp_model_stats *_swig_go_result;
   
@@ -3062,7 +3603,7 @@ struct ddp_model_stats *_wrap_new_ddp_model_stats_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_model_stats_low_db146f7750b273cb(struct ddp_model_stats *_swig_go_0) {
+void _wrap_delete_ddp_model_stats_low_51f4af94a5759528(struct ddp_model_stats *_swig_go_0) {
   struct ddp_model_stats *arg1 = (struct ddp_model_stats *) 0 ;
   
   arg1 = *(struct ddp_model_stats **)&_swig_go_0; 
@@ -3072,7 +3613,7 @@ void _wrap_delete_ddp_model_stats_low_db146f7750b273cb(struct ddp_model_stats *_
 }
 
 
-_gostring_ _wrap_ddp_model_options_init_low_db146f7750b273cb(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_options_init_low_51f4af94a5759528(struct ddp_model_options *_swig_go_0, long long _swig_go_1) {
   ddp_model_options *arg1 = (ddp_model_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -3087,7 +3628,7 @@ _gostring_ _wrap_ddp_model_options_init_low_db146f7750b273cb(struct ddp_model_op
 }
 
 
-_gostring_ _wrap_ddp_model_create_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
+_gostring_ _wrap_ddp_model_create_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_model_options *_swig_go_1, ddp_model **_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_model_options *arg2 = (ddp_model_options *) 0 ;
   ddp_model **arg3 = (ddp_model **) 0 ;
@@ -3104,7 +3645,7 @@ _gostring_ _wrap_ddp_model_create_low_db146f7750b273cb(ddp_group *_swig_go_0, st
 }
 
 
-void _wrap_ddp_model_destroy_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+void _wrap_ddp_model_destroy_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   
   arg1 = *(ddp_model **)&_swig_go_0; 
@@ -3114,7 +3655,7 @@ void _wrap_ddp_model_destroy_low_db146f7750b273cb(ddp_model *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_model_add_parameter_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
+_gostring_ _wrap_ddp_model_add_parameter_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, int *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3140,7 +3681,7 @@ _gostring_ _wrap_ddp_model_add_parameter_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_add_array_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
+_gostring_ _wrap_ddp_model_add_array_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, float *_swig_go_2, float *_swig_go_3, long long _swig_go_4, int *_swig_go_5) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -3168,7 +3709,31 @@ _gostring_ _wrap_ddp_model_add_array_low_db146f7750b273cb(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_add_buffer_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_model_add_parameter_without_grad_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  char *arg2 = (char *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  arg2 = (char *)malloc(_swig_go_1.n + 1);
+  memcpy(arg2, _swig_go_1.p, _swig_go_1.n);
+  arg2[_swig_go_1.n] = '\0';
+  
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_model_add_parameter_without_grad(arg1,(char const *)arg2,(struct ddp_tensor const *)arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  free(arg2); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_add_buffer_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, struct ddp_tensor *_swig_go_2, int *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3192,7 +3757,7 @@ _gostring_ _wrap_ddp_model_add_buffer_low_db146f7750b273cb(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_commit_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_commit_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3207,7 +3772,7 @@ _gostring_ _wrap_ddp_model_commit_low_db146f7750b273cb(ddp_model *_swig_go_0, vo
 }
 
 
-int _wrap_ddp_model_get_parameter_count_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+int _wrap_ddp_model_get_parameter_count_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3220,7 +3785,7 @@ int _wrap_ddp_model_get_parameter_count_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_grad_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3237,7 +3802,7 @@ _gostring_ _wrap_ddp_model_get_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_value_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_value_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3254,7 +3819,7 @@ _gostring_ _wrap_ddp_model_get_value_low_db146f7750b273cb(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_set_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_grad_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -3271,7 +3836,7 @@ _gostring_ _wrap_ddp_model_set_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_sync_buffers_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_sync_buffers_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3288,7 +3853,7 @@ _gostring_ _wrap_ddp_model_sync_buffers_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_check_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_check_replicas_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3297,13 +3862,13 @@ _gostring_ _wrap_ddp_model_check_low_db146f7750b273cb(ddp_model *_swig_go_0, voi
   arg1 = *(ddp_model **)&_swig_go_0; 
   arg2 = *(void **)&_swig_go_1; 
   
-  result = (ddp_status)ddp_model_check(arg1,arg2);
+  result = (ddp_status)ddp_model_check_replicas(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
 
 
-_gostring_ _wrap_ddp_model_get_hash_low_db146f7750b273cb(ddp_model *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_hash_low_51f4af94a5759528(ddp_model *_swig_go_0, long long *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -3318,7 +3883,7 @@ _gostring_ _wrap_ddp_model_get_hash_low_db146f7750b273cb(ddp_model *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_model_get_stats_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_stats_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_model_stats *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_model_stats *arg2 = (ddp_model_stats *) 0 ;
   ddp_status result;
@@ -3333,7 +3898,7 @@ _gostring_ _wrap_ddp_model_get_stats_low_db146f7750b273cb(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_describe_plan_low_db146f7750b273cb(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_model_describe_plan_low_51f4af94a5759528(ddp_model *_swig_go_0, char *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -3353,7 +3918,7 @@ _gostring_ _wrap_ddp_model_describe_plan_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-intgo _wrap_DDP_PASS_REDUCE_low_db146f7750b273cb() {
+intgo _wrap_DDP_PASS_REDUCE_low_51f4af94a5759528() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3365,7 +3930,7 @@ intgo _wrap_DDP_PASS_REDUCE_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PASS_ACCUMULATE_low_db146f7750b273cb() {
+intgo _wrap_DDP_PASS_ACCUMULATE_low_51f4af94a5759528() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3377,7 +3942,7 @@ intgo _wrap_DDP_PASS_ACCUMULATE_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PASS_LOCAL_low_db146f7750b273cb() {
+intgo _wrap_DDP_PASS_LOCAL_low_51f4af94a5759528() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3389,7 +3954,7 @@ intgo _wrap_DDP_PASS_LOCAL_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_PASS_PART_low_db146f7750b273cb() {
+intgo _wrap_DDP_PASS_PART_low_51f4af94a5759528() {
   enum ddp_pass result;
   intgo _swig_go_result;
   
@@ -3401,7 +3966,7 @@ intgo _wrap_DDP_PASS_PART_low_db146f7750b273cb() {
 }
 
 
-_gostring_ _wrap_ddp_model_begin_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, intgo _swig_go_1) {
+_gostring_ _wrap_ddp_model_begin_backward_low_51f4af94a5759528(ddp_model *_swig_go_0, intgo _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass arg2 ;
   ddp_status result;
@@ -3416,7 +3981,7 @@ _gostring_ _wrap_ddp_model_begin_backward_low_db146f7750b273cb(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_mark_ready_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_mark_ready_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3433,7 +3998,7 @@ _gostring_ _wrap_ddp_model_mark_ready_low_db146f7750b273cb(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_mark_range_ready_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_mark_range_ready_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, long long _swig_go_2, long long _swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -3454,7 +4019,7 @@ _gostring_ _wrap_ddp_model_mark_range_ready_low_db146f7750b273cb(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_mark_unused_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1) {
+_gostring_ _wrap_ddp_model_mark_unused_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_status result;
@@ -3469,7 +4034,7 @@ _gostring_ _wrap_ddp_model_mark_unused_low_db146f7750b273cb(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_end_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_end_backward_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3484,7 +4049,7 @@ _gostring_ _wrap_ddp_model_end_backward_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-int _wrap_ddp_model_was_used_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_model_was_used_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -3499,7 +4064,7 @@ int _wrap_ddp_model_was_used_low_db146f7750b273cb(ddp_model *_swig_go_0, int _sw
 }
 
 
-_gostring_ _wrap_ddp_model_zero_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_zero_grad_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3514,7 +4079,7 @@ _gostring_ _wrap_ddp_model_zero_grad_low_db146f7750b273cb(ddp_model *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_model_mark_reduced_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_mark_reduced_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3527,7 +4092,7 @@ _gostring_ _wrap_ddp_model_mark_reduced_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_grad_norm_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
+_gostring_ _wrap_ddp_model_get_grad_norm_low_51f4af94a5759528(ddp_model *_swig_go_0, double _swig_go_1, double *_swig_go_2, void *_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double *arg3 = (double *) 0 ;
@@ -3546,7 +4111,7 @@ _gostring_ _wrap_ddp_model_get_grad_norm_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_scale_grad_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_scale_grad_low_51f4af94a5759528(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3563,7 +4128,7 @@ _gostring_ _wrap_ddp_model_scale_grad_low_db146f7750b273cb(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_norm_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_model_clip_grad_norm_low_51f4af94a5759528(ddp_model *_swig_go_0, double _swig_go_1, double _swig_go_2, double *_swig_go_3, void *_swig_go_4) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   double arg3 ;
@@ -3584,7 +4149,7 @@ _gostring_ _wrap_ddp_model_clip_grad_norm_low_db146f7750b273cb(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_model_clip_grad_value_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_clip_grad_value_low_51f4af94a5759528(ddp_model *_swig_go_0, double _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   void *arg3 = (void *) 0 ;
@@ -3601,7 +4166,7 @@ _gostring_ _wrap_ddp_model_clip_grad_value_low_db146f7750b273cb(ddp_model *_swig
 }
 
 
-void _wrap_ddp_pass_report_struct_size_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_struct_size_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t arg2 ;
   
@@ -3613,7 +4178,7 @@ void _wrap_ddp_pass_report_struct_size_set_low_db146f7750b273cb(struct ddp_pass_
 }
 
 
-long long _wrap_ddp_pass_report_struct_size_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+long long _wrap_ddp_pass_report_struct_size_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3626,7 +4191,7 @@ long long _wrap_ddp_pass_report_struct_size_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_pass_report_contributors_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_contributors_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3638,7 +4203,7 @@ void _wrap_ddp_pass_report_contributors_set_low_db146f7750b273cb(struct ddp_pass
 }
 
 
-int _wrap_ddp_pass_report_contributors_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_contributors_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3651,7 +4216,7 @@ int _wrap_ddp_pass_report_contributors_get_low_db146f7750b273cb(struct ddp_pass_
 }
 
 
-void _wrap_ddp_pass_report_last_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_pass_report_last_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t arg2 ;
   
@@ -3663,7 +4228,7 @@ void _wrap_ddp_pass_report_last_set_low_db146f7750b273cb(struct ddp_pass_report 
 }
 
 
-int _wrap_ddp_pass_report_last_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_last_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3676,7 +4241,7 @@ int _wrap_ddp_pass_report_last_get_low_db146f7750b273cb(struct ddp_pass_report *
 }
 
 
-void _wrap_ddp_pass_report_weight_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_pass_report_weight_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, double _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double arg2 ;
   
@@ -3688,7 +4253,7 @@ void _wrap_ddp_pass_report_weight_set_low_db146f7750b273cb(struct ddp_pass_repor
 }
 
 
-double _wrap_ddp_pass_report_weight_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+double _wrap_ddp_pass_report_weight_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   double result;
   double _swig_go_result;
@@ -3701,32 +4266,57 @@ double _wrap_ddp_pass_report_weight_get_low_db146f7750b273cb(struct ddp_pass_rep
 }
 
 
-void _wrap_ddp_pass_report_absent_set_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_pass_report_absent_count_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
-  int64_t arg2 ;
+  int32_t arg2 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
+  arg2 = (int32_t)_swig_go_1; 
   
-  if (arg1) (arg1)->absent = arg2;
+  if (arg1) (arg1)->absent_count = arg2;
   
 }
 
 
-long long _wrap_ddp_pass_report_absent_get_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+int _wrap_ddp_pass_report_absent_count_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
+  int32_t result;
+  int _swig_go_result;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
   
-  result =  ((arg1)->absent);
+  result =  ((arg1)->absent_count);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-struct ddp_pass_report *_wrap_new_ddp_pass_report_low_db146f7750b273cb() {
+void _wrap_ddp_pass_report_reserved_set_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0, int _swig_go_1) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_pass_report_reserved_get_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
+  struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_pass_report *_wrap_new_ddp_pass_report_low_51f4af94a5759528() {
   struct ddp_pass_report *result = 0 ;
   struct ddp_pass_report *_swig_go_result;
   
@@ -3737,7 +4327,7 @@ struct ddp_pass_report *_wrap_new_ddp_pass_report_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_pass_report_low_db146f7750b273cb(struct ddp_pass_report *_swig_go_0) {
+void _wrap_delete_ddp_pass_report_low_51f4af94a5759528(struct ddp_pass_report *_swig_go_0) {
   struct ddp_pass_report *arg1 = (struct ddp_pass_report *) 0 ;
   
   arg1 = *(struct ddp_pass_report **)&_swig_go_0; 
@@ -3747,7 +4337,7 @@ void _wrap_delete_ddp_pass_report_low_db146f7750b273cb(struct ddp_pass_report *_
 }
 
 
-_gostring_ _wrap_ddp_model_set_weight_low_db146f7750b273cb(ddp_model *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_model_set_weight_low_51f4af94a5759528(ddp_model *_swig_go_0, double _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -3762,7 +4352,7 @@ _gostring_ _wrap_ddp_model_set_weight_low_db146f7750b273cb(ddp_model *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_model_set_last_pass_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_last_pass_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -3775,7 +4365,7 @@ _gostring_ _wrap_ddp_model_set_last_pass_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_skip_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_skip_backward_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -3790,7 +4380,7 @@ _gostring_ _wrap_ddp_model_skip_backward_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_model_abandon_backward_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_model_abandon_backward_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, void *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -3812,7 +4402,7 @@ _gostring_ _wrap_ddp_model_abandon_backward_low_db146f7750b273cb(ddp_model *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_pass_report_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
+_gostring_ _wrap_ddp_model_get_pass_report_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_pass_report *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_pass_report *arg2 = (ddp_pass_report *) 0 ;
   ddp_status result;
@@ -3827,7 +4417,26 @@ _gostring_ _wrap_ddp_model_get_pass_report_low_db146f7750b273cb(ddp_model *_swig
 }
 
 
-intgo _wrap_DDP_NONFINITE_KEEP_low_db146f7750b273cb() {
+_gostring_ _wrap_ddp_model_get_absent_low_51f4af94a5759528(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_model_get_absent((struct ddp_model const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+intgo _wrap_DDP_NONFINITE_KEEP_low_51f4af94a5759528() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3839,7 +4448,7 @@ intgo _wrap_DDP_NONFINITE_KEEP_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_SKIP_low_db146f7750b273cb() {
+intgo _wrap_DDP_NONFINITE_SKIP_low_51f4af94a5759528() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3851,7 +4460,7 @@ intgo _wrap_DDP_NONFINITE_SKIP_low_db146f7750b273cb() {
 }
 
 
-intgo _wrap_DDP_NONFINITE_FAIL_low_db146f7750b273cb() {
+intgo _wrap_DDP_NONFINITE_FAIL_low_51f4af94a5759528() {
   enum ddp_nonfinite result;
   intgo _swig_go_result;
   
@@ -3863,7 +4472,7 @@ intgo _wrap_DDP_NONFINITE_FAIL_low_db146f7750b273cb() {
 }
 
 
-void _wrap_ddp_optimizer_options_struct_size_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_struct_size_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   
@@ -3875,7 +4484,7 @@ void _wrap_ddp_optimizer_options_struct_size_set_low_db146f7750b273cb(struct ddp
 }
 
 
-long long _wrap_ddp_optimizer_options_struct_size_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+long long _wrap_ddp_optimizer_options_struct_size_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -3888,7 +4497,7 @@ long long _wrap_ddp_optimizer_options_struct_size_get_low_db146f7750b273cb(struc
 }
 
 
-void _wrap_ddp_optimizer_options_shard_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_shard_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3900,7 +4509,7 @@ void _wrap_ddp_optimizer_options_shard_set_low_db146f7750b273cb(struct ddp_optim
 }
 
 
-int _wrap_ddp_optimizer_options_shard_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_shard_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3913,7 +4522,7 @@ int _wrap_ddp_optimizer_options_shard_get_low_db146f7750b273cb(struct ddp_optimi
 }
 
 
-void _wrap_ddp_optimizer_options_in_backward_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_in_backward_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3925,7 +4534,7 @@ void _wrap_ddp_optimizer_options_in_backward_set_low_db146f7750b273cb(struct ddp
 }
 
 
-int _wrap_ddp_optimizer_options_in_backward_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_in_backward_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3938,7 +4547,7 @@ int _wrap_ddp_optimizer_options_in_backward_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_undo_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_undo_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3950,7 +4559,7 @@ void _wrap_ddp_optimizer_options_undo_set_low_db146f7750b273cb(struct ddp_optimi
 }
 
 
-int _wrap_ddp_optimizer_options_undo_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_undo_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3963,7 +4572,7 @@ int _wrap_ddp_optimizer_options_undo_get_low_db146f7750b273cb(struct ddp_optimiz
 }
 
 
-void _wrap_ddp_optimizer_options_master_weights_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_master_weights_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -3975,7 +4584,7 @@ void _wrap_ddp_optimizer_options_master_weights_set_low_db146f7750b273cb(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_master_weights_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_master_weights_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -3988,7 +4597,7 @@ int _wrap_ddp_optimizer_options_master_weights_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_nonfinite_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_optimizer_options_nonfinite_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, intgo _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite arg2 ;
   
@@ -4000,7 +4609,7 @@ void _wrap_ddp_optimizer_options_nonfinite_set_low_db146f7750b273cb(struct ddp_o
 }
 
 
-intgo _wrap_ddp_optimizer_options_nonfinite_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+intgo _wrap_ddp_optimizer_options_nonfinite_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   ddp_nonfinite result;
   intgo _swig_go_result;
@@ -4013,7 +4622,7 @@ intgo _wrap_ddp_optimizer_options_nonfinite_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_divide_in_step_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_optimizer_options_divide_in_step_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t arg2 ;
   
@@ -4025,7 +4634,7 @@ void _wrap_ddp_optimizer_options_divide_in_step_set_low_db146f7750b273cb(struct 
 }
 
 
-int _wrap_ddp_optimizer_options_divide_in_step_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int _wrap_ddp_optimizer_options_divide_in_step_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4038,7 +4647,7 @@ int _wrap_ddp_optimizer_options_divide_in_step_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_optimizer_options_max_norm_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_max_norm_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4050,7 +4659,7 @@ void _wrap_ddp_optimizer_options_max_norm_set_low_db146f7750b273cb(struct ddp_op
 }
 
 
-double _wrap_ddp_optimizer_options_max_norm_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_max_norm_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4063,7 +4672,7 @@ double _wrap_ddp_optimizer_options_max_norm_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_clip_value_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_optimizer_options_clip_value_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double arg2 ;
   
@@ -4075,7 +4684,7 @@ void _wrap_ddp_optimizer_options_clip_value_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-double _wrap_ddp_optimizer_options_clip_value_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+double _wrap_ddp_optimizer_options_clip_value_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4088,7 +4697,7 @@ double _wrap_ddp_optimizer_options_clip_value_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_optimizer_options_parameters_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, int *_swig_go_1) {
+void _wrap_ddp_optimizer_options_parameters_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int *_swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   
@@ -4100,7 +4709,7 @@ void _wrap_ddp_optimizer_options_parameters_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-int *_wrap_ddp_optimizer_options_parameters_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+int *_wrap_ddp_optimizer_options_parameters_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int32_t *result = 0 ;
   int *_swig_go_result;
@@ -4113,7 +4722,7 @@ int *_wrap_ddp_optimizer_options_parameters_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_optimizer_options_parameter_count_set_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_optimizer_options_parameter_count_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   
@@ -4125,7 +4734,7 @@ void _wrap_ddp_optimizer_options_parameter_count_set_low_db146f7750b273cb(struct
 }
 
 
-long long _wrap_ddp_optimizer_options_parameter_count_get_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+long long _wrap_ddp_optimizer_options_parameter_count_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4138,7 +4747,7 @@ long long _wrap_ddp_optimizer_options_parameter_count_get_low_db146f7750b273cb(s
 }
 
 
-struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_db146f7750b273cb() {
+struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_51f4af94a5759528() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;
   
@@ -4149,7 +4758,7 @@ struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_db146f7750b273
 }
 
 
-void _wrap_delete_ddp_optimizer_options_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0) {
+void _wrap_delete_ddp_optimizer_options_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
   struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
   
   arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
@@ -4159,7 +4768,7 @@ void _wrap_delete_ddp_optimizer_options_low_db146f7750b273cb(struct ddp_optimize
 }
 
 
-void _wrap_ddp_sgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sgd_options_struct_size_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -4171,7 +4780,7 @@ void _wrap_ddp_sgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_sgd_o
 }
 
 
-long long _wrap_ddp_sgd_options_struct_size_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+long long _wrap_ddp_sgd_options_struct_size_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4184,7 +4793,7 @@ long long _wrap_ddp_sgd_options_struct_size_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_sgd_options_rate_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_rate_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4196,7 +4805,7 @@ void _wrap_ddp_sgd_options_rate_set_low_db146f7750b273cb(struct ddp_sgd_options 
 }
 
 
-double _wrap_ddp_sgd_options_rate_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_rate_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4209,7 +4818,7 @@ double _wrap_ddp_sgd_options_rate_get_low_db146f7750b273cb(struct ddp_sgd_option
 }
 
 
-void _wrap_ddp_sgd_options_momentum_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_momentum_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4221,7 +4830,7 @@ void _wrap_ddp_sgd_options_momentum_set_low_db146f7750b273cb(struct ddp_sgd_opti
 }
 
 
-double _wrap_ddp_sgd_options_momentum_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_momentum_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4234,7 +4843,7 @@ double _wrap_ddp_sgd_options_momentum_get_low_db146f7750b273cb(struct ddp_sgd_op
 }
 
 
-void _wrap_ddp_sgd_options_dampening_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_dampening_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4246,7 +4855,7 @@ void _wrap_ddp_sgd_options_dampening_set_low_db146f7750b273cb(struct ddp_sgd_opt
 }
 
 
-double _wrap_ddp_sgd_options_dampening_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_dampening_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4259,7 +4868,7 @@ double _wrap_ddp_sgd_options_dampening_get_low_db146f7750b273cb(struct ddp_sgd_o
 }
 
 
-void _wrap_ddp_sgd_options_weight_decay_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_sgd_options_weight_decay_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double arg2 ;
   
@@ -4271,7 +4880,7 @@ void _wrap_ddp_sgd_options_weight_decay_set_low_db146f7750b273cb(struct ddp_sgd_
 }
 
 
-double _wrap_ddp_sgd_options_weight_decay_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+double _wrap_ddp_sgd_options_weight_decay_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4284,7 +4893,7 @@ double _wrap_ddp_sgd_options_weight_decay_get_low_db146f7750b273cb(struct ddp_sg
 }
 
 
-void _wrap_ddp_sgd_options_nesterov_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_nesterov_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4296,7 +4905,7 @@ void _wrap_ddp_sgd_options_nesterov_set_low_db146f7750b273cb(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_nesterov_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_nesterov_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4309,7 +4918,7 @@ int _wrap_ddp_sgd_options_nesterov_get_low_db146f7750b273cb(struct ddp_sgd_optio
 }
 
 
-void _wrap_ddp_sgd_options_reserved_set_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sgd_options_reserved_set_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -4321,7 +4930,7 @@ void _wrap_ddp_sgd_options_reserved_set_low_db146f7750b273cb(struct ddp_sgd_opti
 }
 
 
-int _wrap_ddp_sgd_options_reserved_get_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+int _wrap_ddp_sgd_options_reserved_get_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4334,7 +4943,7 @@ int _wrap_ddp_sgd_options_reserved_get_low_db146f7750b273cb(struct ddp_sgd_optio
 }
 
 
-struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_db146f7750b273cb() {
+struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_51f4af94a5759528() {
   struct ddp_sgd_options *result = 0 ;
   struct ddp_sgd_options *_swig_go_result;
   
@@ -4345,7 +4954,7 @@ struct ddp_sgd_options *_wrap_new_ddp_sgd_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_sgd_options_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0) {
+void _wrap_delete_ddp_sgd_options_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0) {
   struct ddp_sgd_options *arg1 = (struct ddp_sgd_options *) 0 ;
   
   arg1 = *(struct ddp_sgd_options **)&_swig_go_0; 
@@ -4355,7 +4964,7 @@ void _wrap_delete_ddp_sgd_options_low_db146f7750b273cb(struct ddp_sgd_options *_
 }
 
 
-void _wrap_ddp_adam_options_struct_size_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_adam_options_struct_size_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t arg2 ;
   
@@ -4367,7 +4976,7 @@ void _wrap_ddp_adam_options_struct_size_set_low_db146f7750b273cb(struct ddp_adam
 }
 
 
-long long _wrap_ddp_adam_options_struct_size_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+long long _wrap_ddp_adam_options_struct_size_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4380,7 +4989,7 @@ long long _wrap_ddp_adam_options_struct_size_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_adam_options_rate_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_rate_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4392,7 +5001,7 @@ void _wrap_ddp_adam_options_rate_set_low_db146f7750b273cb(struct ddp_adam_option
 }
 
 
-double _wrap_ddp_adam_options_rate_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_rate_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4405,7 +5014,7 @@ double _wrap_ddp_adam_options_rate_get_low_db146f7750b273cb(struct ddp_adam_opti
 }
 
 
-void _wrap_ddp_adam_options_beta1_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta1_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4417,7 +5026,7 @@ void _wrap_ddp_adam_options_beta1_set_low_db146f7750b273cb(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta1_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta1_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4430,7 +5039,7 @@ double _wrap_ddp_adam_options_beta1_get_low_db146f7750b273cb(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_beta2_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_beta2_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4442,7 +5051,7 @@ void _wrap_ddp_adam_options_beta2_set_low_db146f7750b273cb(struct ddp_adam_optio
 }
 
 
-double _wrap_ddp_adam_options_beta2_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_beta2_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4455,7 +5064,7 @@ double _wrap_ddp_adam_options_beta2_get_low_db146f7750b273cb(struct ddp_adam_opt
 }
 
 
-void _wrap_ddp_adam_options_epsilon_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_epsilon_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4467,7 +5076,7 @@ void _wrap_ddp_adam_options_epsilon_set_low_db146f7750b273cb(struct ddp_adam_opt
 }
 
 
-double _wrap_ddp_adam_options_epsilon_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_epsilon_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4480,7 +5089,7 @@ double _wrap_ddp_adam_options_epsilon_get_low_db146f7750b273cb(struct ddp_adam_o
 }
 
 
-void _wrap_ddp_adam_options_weight_decay_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_adam_options_weight_decay_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, double _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double arg2 ;
   
@@ -4492,7 +5101,7 @@ void _wrap_ddp_adam_options_weight_decay_set_low_db146f7750b273cb(struct ddp_ada
 }
 
 
-double _wrap_ddp_adam_options_weight_decay_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+double _wrap_ddp_adam_options_weight_decay_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4505,7 +5114,7 @@ double _wrap_ddp_adam_options_weight_decay_get_low_db146f7750b273cb(struct ddp_a
 }
 
 
-void _wrap_ddp_adam_options_decoupled_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_decoupled_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4517,7 +5126,7 @@ void _wrap_ddp_adam_options_decoupled_set_low_db146f7750b273cb(struct ddp_adam_o
 }
 
 
-int _wrap_ddp_adam_options_decoupled_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_decoupled_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4530,7 +5139,7 @@ int _wrap_ddp_adam_options_decoupled_get_low_db146f7750b273cb(struct ddp_adam_op
 }
 
 
-void _wrap_ddp_adam_options_reserved_set_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_adam_options_reserved_set_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, int _swig_go_1) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t arg2 ;
   
@@ -4542,7 +5151,7 @@ void _wrap_ddp_adam_options_reserved_set_low_db146f7750b273cb(struct ddp_adam_op
 }
 
 
-int _wrap_ddp_adam_options_reserved_get_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+int _wrap_ddp_adam_options_reserved_get_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -4555,7 +5164,7 @@ int _wrap_ddp_adam_options_reserved_get_low_db146f7750b273cb(struct ddp_adam_opt
 }
 
 
-struct ddp_adam_options *_wrap_new_ddp_adam_options_low_db146f7750b273cb() {
+struct ddp_adam_options *_wrap_new_ddp_adam_options_low_51f4af94a5759528() {
   struct ddp_adam_options *result = 0 ;
   struct ddp_adam_options *_swig_go_result;
   
@@ -4566,7 +5175,7 @@ struct ddp_adam_options *_wrap_new_ddp_adam_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_adam_options_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0) {
+void _wrap_delete_ddp_adam_options_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0) {
   struct ddp_adam_options *arg1 = (struct ddp_adam_options *) 0 ;
   
   arg1 = *(struct ddp_adam_options **)&_swig_go_0; 
@@ -4576,7 +5185,7 @@ void _wrap_delete_ddp_adam_options_low_db146f7750b273cb(struct ddp_adam_options 
 }
 
 
-void _wrap_ddp_loss_scale_options_struct_size_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_struct_size_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4588,7 +5197,7 @@ void _wrap_ddp_loss_scale_options_struct_size_set_low_db146f7750b273cb(struct dd
 }
 
 
-long long _wrap_ddp_loss_scale_options_struct_size_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_struct_size_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4601,7 +5210,7 @@ long long _wrap_ddp_loss_scale_options_struct_size_get_low_db146f7750b273cb(stru
 }
 
 
-void _wrap_ddp_loss_scale_options_initial_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_initial_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4613,7 +5222,7 @@ void _wrap_ddp_loss_scale_options_initial_set_low_db146f7750b273cb(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_initial_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_initial_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4626,7 +5235,7 @@ double _wrap_ddp_loss_scale_options_initial_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_growth_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_growth_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4638,7 +5247,7 @@ void _wrap_ddp_loss_scale_options_growth_set_low_db146f7750b273cb(struct ddp_los
 }
 
 
-double _wrap_ddp_loss_scale_options_growth_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_growth_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4651,7 +5260,7 @@ double _wrap_ddp_loss_scale_options_growth_get_low_db146f7750b273cb(struct ddp_l
 }
 
 
-void _wrap_ddp_loss_scale_options_backoff_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_backoff_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4663,7 +5272,7 @@ void _wrap_ddp_loss_scale_options_backoff_set_low_db146f7750b273cb(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_backoff_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_backoff_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4676,7 +5285,7 @@ double _wrap_ddp_loss_scale_options_backoff_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_minimum_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_minimum_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4688,7 +5297,7 @@ void _wrap_ddp_loss_scale_options_minimum_set_low_db146f7750b273cb(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_minimum_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_minimum_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4701,7 +5310,7 @@ double _wrap_ddp_loss_scale_options_minimum_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_maximum_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_loss_scale_options_maximum_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, double _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double arg2 ;
   
@@ -4713,7 +5322,7 @@ void _wrap_ddp_loss_scale_options_maximum_set_low_db146f7750b273cb(struct ddp_lo
 }
 
 
-double _wrap_ddp_loss_scale_options_maximum_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+double _wrap_ddp_loss_scale_options_maximum_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -4726,7 +5335,7 @@ double _wrap_ddp_loss_scale_options_maximum_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_loss_scale_options_interval_set_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_loss_scale_options_interval_set_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   
@@ -4738,7 +5347,7 @@ void _wrap_ddp_loss_scale_options_interval_set_low_db146f7750b273cb(struct ddp_l
 }
 
 
-long long _wrap_ddp_loss_scale_options_interval_get_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+long long _wrap_ddp_loss_scale_options_interval_get_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -4751,7 +5360,7 @@ long long _wrap_ddp_loss_scale_options_interval_get_low_db146f7750b273cb(struct 
 }
 
 
-struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_db146f7750b273cb() {
+struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_51f4af94a5759528() {
   struct ddp_loss_scale_options *result = 0 ;
   struct ddp_loss_scale_options *_swig_go_result;
   
@@ -4762,7 +5371,7 @@ struct ddp_loss_scale_options *_wrap_new_ddp_loss_scale_options_low_db146f7750b2
 }
 
 
-void _wrap_delete_ddp_loss_scale_options_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0) {
+void _wrap_delete_ddp_loss_scale_options_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0) {
   struct ddp_loss_scale_options *arg1 = (struct ddp_loss_scale_options *) 0 ;
   
   arg1 = *(struct ddp_loss_scale_options **)&_swig_go_0; 
@@ -4772,7 +5381,7 @@ void _wrap_delete_ddp_loss_scale_options_low_db146f7750b273cb(struct ddp_loss_sc
 }
 
 
-_gostring_ _wrap_ddp_optimizer_options_init_low_db146f7750b273cb(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_options_init_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, long long _swig_go_1) {
   ddp_optimizer_options *arg1 = (ddp_optimizer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4787,7 +5396,7 @@ _gostring_ _wrap_ddp_optimizer_options_init_low_db146f7750b273cb(struct ddp_opti
 }
 
 
-_gostring_ _wrap_ddp_sgd_options_init_low_db146f7750b273cb(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sgd_options_init_low_51f4af94a5759528(struct ddp_sgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_sgd_options *arg1 = (ddp_sgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4802,7 +5411,7 @@ _gostring_ _wrap_ddp_sgd_options_init_low_db146f7750b273cb(struct ddp_sgd_option
 }
 
 
-_gostring_ _wrap_ddp_adam_options_init_low_db146f7750b273cb(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_adam_options_init_low_51f4af94a5759528(struct ddp_adam_options *_swig_go_0, long long _swig_go_1) {
   ddp_adam_options *arg1 = (ddp_adam_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4817,7 +5426,7 @@ _gostring_ _wrap_ddp_adam_options_init_low_db146f7750b273cb(struct ddp_adam_opti
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_sgd_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_sgd_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_sgd_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_sgd_options *arg2 = (ddp_sgd_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4836,7 +5445,7 @@ _gostring_ _wrap_ddp_optimizer_create_sgd_low_db146f7750b273cb(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_adam_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_create_adam_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_adam_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, ddp_optimizer **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_adam_options *arg2 = (ddp_adam_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -4855,7 +5464,7 @@ _gostring_ _wrap_ddp_optimizer_create_adam_low_db146f7750b273cb(ddp_model *_swig
 }
 
 
-void _wrap_ddp_optimizer_destroy_low_db146f7750b273cb(ddp_optimizer *_swig_go_0) {
+void _wrap_ddp_optimizer_destroy_low_51f4af94a5759528(ddp_optimizer *_swig_go_0) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   
   arg1 = *(ddp_optimizer **)&_swig_go_0; 
@@ -4865,7 +5474,7 @@ void _wrap_ddp_optimizer_destroy_low_db146f7750b273cb(ddp_optimizer *_swig_go_0)
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_rate_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double _swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_rate_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, double _swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double arg2 ;
   ddp_status result;
@@ -4880,7 +5489,7 @@ _gostring_ _wrap_ddp_optimizer_set_rate_low_db146f7750b273cb(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_rate_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_rate_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4895,7 +5504,7 @@ _gostring_ _wrap_ddp_optimizer_get_rate_low_db146f7750b273cb(ddp_optimizer *_swi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_step_count_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_step_count_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4910,7 +5519,7 @@ _gostring_ _wrap_ddp_optimizer_get_step_count_low_db146f7750b273cb(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_loss_scale_options_init_low_db146f7750b273cb(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_loss_scale_options_init_low_51f4af94a5759528(struct ddp_loss_scale_options *_swig_go_0, long long _swig_go_1) {
   ddp_loss_scale_options *arg1 = (ddp_loss_scale_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -4925,7 +5534,7 @@ _gostring_ _wrap_ddp_loss_scale_options_init_low_db146f7750b273cb(struct ddp_los
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_set_loss_scale_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, struct ddp_loss_scale_options *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_loss_scale_options *arg2 = (ddp_loss_scale_options *) 0 ;
   ddp_status result;
@@ -4940,7 +5549,7 @@ _gostring_ _wrap_ddp_optimizer_set_loss_scale_low_db146f7750b273cb(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_loss_scale_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4955,7 +5564,7 @@ _gostring_ _wrap_ddp_optimizer_get_loss_scale_low_db146f7750b273cb(ddp_optimizer
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_skipped_count_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, long long *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -4970,7 +5579,7 @@ _gostring_ _wrap_ddp_optimizer_get_skipped_count_low_db146f7750b273cb(ddp_optimi
 }
 
 
-_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_get_grad_norm_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, double *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   double *arg2 = (double *) 0 ;
   ddp_status result;
@@ -4985,7 +5594,7 @@ _gostring_ _wrap_ddp_optimizer_get_grad_norm_low_db146f7750b273cb(ddp_optimizer 
 }
 
 
-_gostring_ _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
+_gostring_ _wrap_ddp_optimizer_set_parameter_options_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, int _swig_go_1, double _swig_go_2, double _swig_go_3) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   int32_t arg2 ;
   double arg3 ;
@@ -5004,7 +5613,7 @@ _gostring_ _wrap_ddp_optimizer_set_parameter_options_low_db146f7750b273cb(ddp_op
 }
 
 
-_gostring_ _wrap_ddp_optimizer_step_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_optimizer_step_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, void *_swig_go_1) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -5019,7 +5628,7 @@ _gostring_ _wrap_ddp_optimizer_step_low_db146f7750b273cb(ddp_optimizer *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_ema_create_low_db146f7750b273cb(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
+_gostring_ _wrap_ddp_ema_create_low_51f4af94a5759528(ddp_model *_swig_go_0, double *_swig_go_1, int _swig_go_2, ddp_ema **_swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -5038,7 +5647,7 @@ _gostring_ _wrap_ddp_ema_create_low_db146f7750b273cb(ddp_model *_swig_go_0, doub
 }
 
 
-void _wrap_ddp_ema_destroy_low_db146f7750b273cb(ddp_ema *_swig_go_0) {
+void _wrap_ddp_ema_destroy_low_51f4af94a5759528(ddp_ema *_swig_go_0) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   
   arg1 = *(ddp_ema **)&_swig_go_0; 
@@ -5048,7 +5657,7 @@ void _wrap_ddp_ema_destroy_low_db146f7750b273cb(ddp_ema *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_ema_update_low_db146f7750b273cb(ddp_ema *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_ema_update_low_51f4af94a5759528(ddp_ema *_swig_go_0, void *_swig_go_1) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -5063,7 +5672,7 @@ _gostring_ _wrap_ddp_ema_update_low_db146f7750b273cb(ddp_ema *_swig_go_0, void *
 }
 
 
-_gostring_ _wrap_ddp_ema_swap_low_db146f7750b273cb(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_ema_swap_low_51f4af94a5759528(ddp_ema *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_ema *arg1 = (ddp_ema *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -5080,7 +5689,7 @@ _gostring_ _wrap_ddp_ema_swap_low_db146f7750b273cb(ddp_ema *_swig_go_0, int _swi
 }
 
 
-void _wrap_ddp_state_struct_size_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_struct_size_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5092,7 +5701,7 @@ void _wrap_ddp_state_struct_size_set_low_db146f7750b273cb(struct ddp_state *_swi
 }
 
 
-long long _wrap_ddp_state_struct_size_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_struct_size_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5105,7 +5714,7 @@ long long _wrap_ddp_state_struct_size_get_low_db146f7750b273cb(struct ddp_state 
 }
 
 
-void _wrap_ddp_state_model_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
+void _wrap_ddp_state_model_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_model *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *arg2 = (ddp_model *) 0 ;
   
@@ -5117,7 +5726,7 @@ void _wrap_ddp_state_model_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0
 }
 
 
-ddp_model *_wrap_ddp_state_model_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+ddp_model *_wrap_ddp_state_model_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_model *result = 0 ;
   ddp_model *_swig_go_result;
@@ -5130,7 +5739,7 @@ ddp_model *_wrap_ddp_state_model_get_low_db146f7750b273cb(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_optimizer_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
+void _wrap_ddp_state_optimizer_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_optimizer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *arg2 = (ddp_optimizer *) 0 ;
   
@@ -5142,7 +5751,7 @@ void _wrap_ddp_state_optimizer_set_low_db146f7750b273cb(struct ddp_state *_swig_
 }
 
 
-ddp_optimizer *_wrap_ddp_state_optimizer_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+ddp_optimizer *_wrap_ddp_state_optimizer_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer *result = 0 ;
   ddp_optimizer *_swig_go_result;
@@ -5155,7 +5764,7 @@ ddp_optimizer *_wrap_ddp_state_optimizer_get_low_db146f7750b273cb(struct ddp_sta
 }
 
 
-void _wrap_ddp_state_ema_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
+void _wrap_ddp_state_ema_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_ema *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *arg2 = (ddp_ema *) 0 ;
   
@@ -5167,7 +5776,7 @@ void _wrap_ddp_state_ema_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, 
 }
 
 
-ddp_ema *_wrap_ddp_state_ema_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+ddp_ema *_wrap_ddp_state_ema_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_ema *result = 0 ;
   ddp_ema *_swig_go_result;
@@ -5180,7 +5789,7 @@ ddp_ema *_wrap_ddp_state_ema_get_low_db146f7750b273cb(struct ddp_state *_swig_go
 }
 
 
-void _wrap_ddp_state_epoch_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_epoch_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5192,7 +5801,7 @@ void _wrap_ddp_state_epoch_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0
 }
 
 
-long long _wrap_ddp_state_epoch_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_epoch_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5205,7 +5814,7 @@ long long _wrap_ddp_state_epoch_get_low_db146f7750b273cb(struct ddp_state *_swig
 }
 
 
-void _wrap_ddp_state_step_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_step_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5217,7 +5826,7 @@ void _wrap_ddp_state_step_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0,
 }
 
 
-long long _wrap_ddp_state_step_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_step_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5230,7 +5839,7 @@ long long _wrap_ddp_state_step_get_low_db146f7750b273cb(struct ddp_state *_swig_
 }
 
 
-void _wrap_ddp_state_outer_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
+void _wrap_ddp_state_outer_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_outer *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *arg2 = (ddp_outer *) 0 ;
   
@@ -5242,7 +5851,7 @@ void _wrap_ddp_state_outer_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0
 }
 
 
-ddp_outer *_wrap_ddp_state_outer_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+ddp_outer *_wrap_ddp_state_outer_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_outer *result = 0 ;
   ddp_outer *_swig_go_result;
@@ -5255,7 +5864,7 @@ ddp_outer *_wrap_ddp_state_outer_get_low_db146f7750b273cb(struct ddp_state *_swi
 }
 
 
-void _wrap_ddp_state_own_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_state_own_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, void *_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -5267,7 +5876,7 @@ void _wrap_ddp_state_own_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, 
 }
 
 
-void *_wrap_ddp_state_own_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+void *_wrap_ddp_state_own_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -5280,7 +5889,7 @@ void *_wrap_ddp_state_own_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0)
 }
 
 
-void _wrap_ddp_state_own_bytes_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_own_bytes_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5292,7 +5901,7 @@ void _wrap_ddp_state_own_bytes_set_low_db146f7750b273cb(struct ddp_state *_swig_
 }
 
 
-long long _wrap_ddp_state_own_bytes_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_own_bytes_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5305,7 +5914,7 @@ long long _wrap_ddp_state_own_bytes_get_low_db146f7750b273cb(struct ddp_state *_
 }
 
 
-void _wrap_ddp_state_optimizers_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_optimizer **_swig_go_1) {
+void _wrap_ddp_state_optimizers_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_optimizer **_swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer **arg2 = (ddp_optimizer **) 0 ;
   
@@ -5317,7 +5926,7 @@ void _wrap_ddp_state_optimizers_set_low_db146f7750b273cb(struct ddp_state *_swig
 }
 
 
-ddp_optimizer **_wrap_ddp_state_optimizers_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+ddp_optimizer **_wrap_ddp_state_optimizers_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   ddp_optimizer **result = 0 ;
   ddp_optimizer **_swig_go_result;
@@ -5330,7 +5939,7 @@ ddp_optimizer **_wrap_ddp_state_optimizers_get_low_db146f7750b273cb(struct ddp_s
 }
 
 
-void _wrap_ddp_state_optimizer_count_set_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_state_optimizer_count_set_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t arg2 ;
   
@@ -5342,7 +5951,7 @@ void _wrap_ddp_state_optimizer_count_set_low_db146f7750b273cb(struct ddp_state *
 }
 
 
-long long _wrap_ddp_state_optimizer_count_get_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+long long _wrap_ddp_state_optimizer_count_get_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5355,7 +5964,7 @@ long long _wrap_ddp_state_optimizer_count_get_low_db146f7750b273cb(struct ddp_st
 }
 
 
-struct ddp_state *_wrap_new_ddp_state_low_db146f7750b273cb() {
+struct ddp_state *_wrap_new_ddp_state_low_51f4af94a5759528() {
   struct ddp_state *result = 0 ;
   struct ddp_state *_swig_go_result;
   
@@ -5366,7 +5975,7 @@ struct ddp_state *_wrap_new_ddp_state_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_state_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
+void _wrap_delete_ddp_state_low_51f4af94a5759528(struct ddp_state *_swig_go_0) {
   struct ddp_state *arg1 = (struct ddp_state *) 0 ;
   
   arg1 = *(struct ddp_state **)&_swig_go_0; 
@@ -5376,7 +5985,7 @@ void _wrap_delete_ddp_state_low_db146f7750b273cb(struct ddp_state *_swig_go_0) {
 }
 
 
-void _wrap_ddp_load_options_struct_size_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_options_struct_size_set_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t arg2 ;
   
@@ -5388,7 +5997,7 @@ void _wrap_ddp_load_options_struct_size_set_low_db146f7750b273cb(struct ddp_load
 }
 
 
-long long _wrap_ddp_load_options_struct_size_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
+long long _wrap_ddp_load_options_struct_size_get_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5401,7 +6010,7 @@ long long _wrap_ddp_load_options_struct_size_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_load_options_partial_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_partial_set_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5413,7 +6022,7 @@ void _wrap_ddp_load_options_partial_set_low_db146f7750b273cb(struct ddp_load_opt
 }
 
 
-int _wrap_ddp_load_options_partial_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_partial_get_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5426,7 +6035,7 @@ int _wrap_ddp_load_options_partial_get_low_db146f7750b273cb(struct ddp_load_opti
 }
 
 
-void _wrap_ddp_load_options_local_set_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_load_options_local_set_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0, int _swig_go_1) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t arg2 ;
   
@@ -5438,7 +6047,7 @@ void _wrap_ddp_load_options_local_set_low_db146f7750b273cb(struct ddp_load_optio
 }
 
 
-int _wrap_ddp_load_options_local_get_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
+int _wrap_ddp_load_options_local_get_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5451,7 +6060,7 @@ int _wrap_ddp_load_options_local_get_low_db146f7750b273cb(struct ddp_load_option
 }
 
 
-struct ddp_load_options *_wrap_new_ddp_load_options_low_db146f7750b273cb() {
+struct ddp_load_options *_wrap_new_ddp_load_options_low_51f4af94a5759528() {
   struct ddp_load_options *result = 0 ;
   struct ddp_load_options *_swig_go_result;
   
@@ -5462,7 +6071,7 @@ struct ddp_load_options *_wrap_new_ddp_load_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_load_options_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0) {
+void _wrap_delete_ddp_load_options_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0) {
   struct ddp_load_options *arg1 = (struct ddp_load_options *) 0 ;
   
   arg1 = *(struct ddp_load_options **)&_swig_go_0; 
@@ -5472,7 +6081,7 @@ void _wrap_delete_ddp_load_options_low_db146f7750b273cb(struct ddp_load_options 
 }
 
 
-void _wrap_ddp_load_report_struct_size_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_struct_size_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5484,7 +6093,7 @@ void _wrap_ddp_load_report_struct_size_set_low_db146f7750b273cb(struct ddp_load_
 }
 
 
-long long _wrap_ddp_load_report_struct_size_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_struct_size_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5497,7 +6106,7 @@ long long _wrap_ddp_load_report_struct_size_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_load_report_epoch_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_epoch_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5509,7 +6118,7 @@ void _wrap_ddp_load_report_epoch_set_low_db146f7750b273cb(struct ddp_load_report
 }
 
 
-long long _wrap_ddp_load_report_epoch_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_epoch_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5522,7 +6131,7 @@ long long _wrap_ddp_load_report_epoch_get_low_db146f7750b273cb(struct ddp_load_r
 }
 
 
-void _wrap_ddp_load_report_step_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_step_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5534,7 +6143,7 @@ void _wrap_ddp_load_report_step_set_low_db146f7750b273cb(struct ddp_load_report 
 }
 
 
-long long _wrap_ddp_load_report_step_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_step_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5547,7 +6156,7 @@ long long _wrap_ddp_load_report_step_get_low_db146f7750b273cb(struct ddp_load_re
 }
 
 
-void _wrap_ddp_load_report_missing_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_missing_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5559,7 +6168,7 @@ void _wrap_ddp_load_report_missing_set_low_db146f7750b273cb(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_missing_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_missing_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5572,7 +6181,7 @@ long long _wrap_ddp_load_report_missing_get_low_db146f7750b273cb(struct ddp_load
 }
 
 
-void _wrap_ddp_load_report_unexpected_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_unexpected_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5584,7 +6193,7 @@ void _wrap_ddp_load_report_unexpected_set_low_db146f7750b273cb(struct ddp_load_r
 }
 
 
-long long _wrap_ddp_load_report_unexpected_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_unexpected_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5597,7 +6206,7 @@ long long _wrap_ddp_load_report_unexpected_get_low_db146f7750b273cb(struct ddp_l
 }
 
 
-void _wrap_ddp_load_report_skipped_set_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_load_report_skipped_set_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0, long long _swig_go_1) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t arg2 ;
   
@@ -5609,7 +6218,7 @@ void _wrap_ddp_load_report_skipped_set_low_db146f7750b273cb(struct ddp_load_repo
 }
 
 
-long long _wrap_ddp_load_report_skipped_get_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+long long _wrap_ddp_load_report_skipped_get_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5622,7 +6231,7 @@ long long _wrap_ddp_load_report_skipped_get_low_db146f7750b273cb(struct ddp_load
 }
 
 
-struct ddp_load_report *_wrap_new_ddp_load_report_low_db146f7750b273cb() {
+struct ddp_load_report *_wrap_new_ddp_load_report_low_51f4af94a5759528() {
   struct ddp_load_report *result = 0 ;
   struct ddp_load_report *_swig_go_result;
   
@@ -5633,7 +6242,7 @@ struct ddp_load_report *_wrap_new_ddp_load_report_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_load_report_low_db146f7750b273cb(struct ddp_load_report *_swig_go_0) {
+void _wrap_delete_ddp_load_report_low_51f4af94a5759528(struct ddp_load_report *_swig_go_0) {
   struct ddp_load_report *arg1 = (struct ddp_load_report *) 0 ;
   
   arg1 = *(struct ddp_load_report **)&_swig_go_0; 
@@ -5643,7 +6252,7 @@ void _wrap_delete_ddp_load_report_low_db146f7750b273cb(struct ddp_load_report *_
 }
 
 
-_gostring_ _wrap_ddp_state_init_low_db146f7750b273cb(struct ddp_state *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_state_init_low_51f4af94a5759528(struct ddp_state *_swig_go_0, long long _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5658,7 +6267,7 @@ _gostring_ _wrap_ddp_state_init_low_db146f7750b273cb(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_load_options_init_low_db146f7750b273cb(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_load_options_init_low_51f4af94a5759528(struct ddp_load_options *_swig_go_0, long long _swig_go_1) {
   ddp_load_options *arg1 = (ddp_load_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -5673,7 +6282,7 @@ _gostring_ _wrap_ddp_load_options_init_low_db146f7750b273cb(struct ddp_load_opti
 }
 
 
-_gostring_ _wrap_ddp_model_set_metadata_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
+_gostring_ _wrap_ddp_model_set_metadata_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char *_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char *arg3 = (char *) 0 ;
@@ -5696,7 +6305,7 @@ _gostring_ _wrap_ddp_model_set_metadata_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_model_get_metadata_low_db146f7750b273cb(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
+_gostring_ _wrap_ddp_model_get_metadata_low_51f4af94a5759528(ddp_model *_swig_go_0, _gostring_ _swig_go_1, char **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -5718,7 +6327,7 @@ _gostring_ _wrap_ddp_model_get_metadata_low_db146f7750b273cb(ddp_model *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_state_save_file_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_state_save_file_low_51f4af94a5759528(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -5738,7 +6347,7 @@ _gostring_ _wrap_ddp_state_save_file_low_db146f7750b273cb(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_state_load_file_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_file_low_51f4af94a5759528(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -5762,7 +6371,7 @@ _gostring_ _wrap_ddp_state_load_file_low_db146f7750b273cb(struct ddp_state *_swi
 }
 
 
-_gostring_ _wrap_ddp_model_get_missing_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_missing_low_51f4af94a5759528(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5777,7 +6386,7 @@ _gostring_ _wrap_ddp_model_get_missing_low_db146f7750b273cb(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_get_unexpected_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_unexpected_low_51f4af94a5759528(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -5792,7 +6401,7 @@ _gostring_ _wrap_ddp_model_get_unexpected_low_db146f7750b273cb(ddp_model *_swig_
 }
 
 
-_gostring_ _wrap_ddp_state_save_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5809,7 +6418,7 @@ _gostring_ _wrap_ddp_state_save_low_db146f7750b273cb(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_load_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
+_gostring_ _wrap_ddp_state_load_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_read_fn _swig_go_1, void *_swig_go_2, struct ddp_load_options *_swig_go_3, struct ddp_load_report *_swig_go_4) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_read_fn arg2 = (ddp_read_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -5830,7 +6439,7 @@ _gostring_ _wrap_ddp_state_load_low_db146f7750b273cb(struct ddp_state *_swig_go_
 }
 
 
-void _wrap_ddp_sampler_struct_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_struct_size_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5842,7 +6451,7 @@ void _wrap_ddp_sampler_struct_size_set_low_db146f7750b273cb(struct ddp_sampler *
 }
 
 
-long long _wrap_ddp_sampler_struct_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_struct_size_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5855,7 +6464,7 @@ long long _wrap_ddp_sampler_struct_size_get_low_db146f7750b273cb(struct ddp_samp
 }
 
 
-void _wrap_ddp_sampler_dataset_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_dataset_size_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5867,7 +6476,7 @@ void _wrap_ddp_sampler_dataset_size_set_low_db146f7750b273cb(struct ddp_sampler 
 }
 
 
-long long _wrap_ddp_sampler_dataset_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_dataset_size_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5880,7 +6489,7 @@ long long _wrap_ddp_sampler_dataset_size_get_low_db146f7750b273cb(struct ddp_sam
 }
 
 
-void _wrap_ddp_sampler_seed_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seed_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -5892,7 +6501,7 @@ void _wrap_ddp_sampler_seed_set_low_db146f7750b273cb(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seed_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seed_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -5905,7 +6514,7 @@ long long _wrap_ddp_sampler_seed_get_low_db146f7750b273cb(struct ddp_sampler *_s
 }
 
 
-void _wrap_ddp_sampler_rank_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_rank_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5917,7 +6526,7 @@ void _wrap_ddp_sampler_rank_set_low_db146f7750b273cb(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_rank_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_rank_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5930,7 +6539,7 @@ int _wrap_ddp_sampler_rank_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_size_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5942,7 +6551,7 @@ void _wrap_ddp_sampler_size_set_low_db146f7750b273cb(struct ddp_sampler *_swig_g
 }
 
 
-int _wrap_ddp_sampler_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_size_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5955,7 +6564,7 @@ int _wrap_ddp_sampler_size_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go
 }
 
 
-void _wrap_ddp_sampler_shuffle_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_shuffle_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5967,7 +6576,7 @@ void _wrap_ddp_sampler_shuffle_set_low_db146f7750b273cb(struct ddp_sampler *_swi
 }
 
 
-int _wrap_ddp_sampler_shuffle_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_shuffle_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -5980,7 +6589,7 @@ int _wrap_ddp_sampler_shuffle_get_low_db146f7750b273cb(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_sampler_drop_last_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_sampler_drop_last_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, int _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t arg2 ;
   
@@ -5992,7 +6601,7 @@ void _wrap_ddp_sampler_drop_last_set_low_db146f7750b273cb(struct ddp_sampler *_s
 }
 
 
-int _wrap_ddp_sampler_drop_last_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+int _wrap_ddp_sampler_drop_last_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6005,7 +6614,7 @@ int _wrap_ddp_sampler_drop_last_get_low_db146f7750b273cb(struct ddp_sampler *_sw
 }
 
 
-void _wrap_ddp_sampler_seen_set_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_sampler_seen_set_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t arg2 ;
   
@@ -6017,7 +6626,7 @@ void _wrap_ddp_sampler_seen_set_low_db146f7750b273cb(struct ddp_sampler *_swig_g
 }
 
 
-long long _wrap_ddp_sampler_seen_get_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+long long _wrap_ddp_sampler_seen_get_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6030,7 +6639,7 @@ long long _wrap_ddp_sampler_seen_get_low_db146f7750b273cb(struct ddp_sampler *_s
 }
 
 
-struct ddp_sampler *_wrap_new_ddp_sampler_low_db146f7750b273cb() {
+struct ddp_sampler *_wrap_new_ddp_sampler_low_51f4af94a5759528() {
   struct ddp_sampler *result = 0 ;
   struct ddp_sampler *_swig_go_result;
   
@@ -6041,7 +6650,7 @@ struct ddp_sampler *_wrap_new_ddp_sampler_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_sampler_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0) {
+void _wrap_delete_ddp_sampler_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0) {
   struct ddp_sampler *arg1 = (struct ddp_sampler *) 0 ;
   
   arg1 = *(struct ddp_sampler **)&_swig_go_0; 
@@ -6051,7 +6660,7 @@ void _wrap_delete_ddp_sampler_low_db146f7750b273cb(struct ddp_sampler *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_sampler_init_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_sampler_init_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6066,7 +6675,7 @@ _gostring_ _wrap_ddp_sampler_init_low_db146f7750b273cb(struct ddp_sampler *_swig
 }
 
 
-_gostring_ _wrap_ddp_sampler_get_count_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
+_gostring_ _wrap_ddp_sampler_get_count_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long *_swig_go_1) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t *arg2 = (int64_t *) 0 ;
   ddp_status result;
@@ -6081,7 +6690,7 @@ _gostring_ _wrap_ddp_sampler_get_count_low_db146f7750b273cb(struct ddp_sampler *
 }
 
 
-_gostring_ _wrap_ddp_sampler_fill_low_db146f7750b273cb(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
+_gostring_ _wrap_ddp_sampler_fill_low_51f4af94a5759528(struct ddp_sampler *_swig_go_0, long long _swig_go_1, long long _swig_go_2, long long _swig_go_3, long long *_swig_go_4) {
   ddp_sampler *arg1 = (ddp_sampler *) 0 ;
   int64_t arg2 ;
   int64_t arg3 ;
@@ -6102,7 +6711,18 @@ _gostring_ _wrap_ddp_sampler_fill_low_db146f7750b273cb(struct ddp_sampler *_swig
 }
 
 
-void _wrap_ddp_custom_options_struct_size_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+int _wrap_ddp_experimental_version_low_51f4af94a5759528() {
+  int32_t result;
+  int _swig_go_result;
+  
+  
+  result = ddp_experimental_version();
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_custom_options_struct_size_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
   
@@ -6114,7 +6734,7 @@ void _wrap_ddp_custom_options_struct_size_set_low_db146f7750b273cb(struct ddp_cu
 }
 
 
-long long _wrap_ddp_custom_options_struct_size_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+long long _wrap_ddp_custom_options_struct_size_get_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6127,7 +6747,7 @@ long long _wrap_ddp_custom_options_struct_size_get_low_db146f7750b273cb(struct d
 }
 
 
-void _wrap_ddp_custom_options_rate_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_rate_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6139,7 +6759,7 @@ void _wrap_ddp_custom_options_rate_set_low_db146f7750b273cb(struct ddp_custom_op
 }
 
 
-double _wrap_ddp_custom_options_rate_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_rate_get_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6152,7 +6772,7 @@ double _wrap_ddp_custom_options_rate_get_low_db146f7750b273cb(struct ddp_custom_
 }
 
 
-void _wrap_ddp_custom_options_weight_decay_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_custom_options_weight_decay_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, double _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double arg2 ;
   
@@ -6164,7 +6784,7 @@ void _wrap_ddp_custom_options_weight_decay_set_low_db146f7750b273cb(struct ddp_c
 }
 
 
-double _wrap_ddp_custom_options_weight_decay_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+double _wrap_ddp_custom_options_weight_decay_get_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6177,7 +6797,7 @@ double _wrap_ddp_custom_options_weight_decay_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_custom_options_whole_tensors_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_whole_tensors_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6189,7 +6809,7 @@ void _wrap_ddp_custom_options_whole_tensors_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-int _wrap_ddp_custom_options_whole_tensors_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_whole_tensors_get_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6202,7 +6822,7 @@ int _wrap_ddp_custom_options_whole_tensors_get_low_db146f7750b273cb(struct ddp_c
 }
 
 
-void _wrap_ddp_custom_options_reserved_set_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_custom_options_reserved_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, int _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t arg2 ;
   
@@ -6214,7 +6834,7 @@ void _wrap_ddp_custom_options_reserved_set_low_db146f7750b273cb(struct ddp_custo
 }
 
 
-int _wrap_ddp_custom_options_reserved_get_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+int _wrap_ddp_custom_options_reserved_get_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6227,7 +6847,7 @@ int _wrap_ddp_custom_options_reserved_get_low_db146f7750b273cb(struct ddp_custom
 }
 
 
-struct ddp_custom_options *_wrap_new_ddp_custom_options_low_db146f7750b273cb() {
+struct ddp_custom_options *_wrap_new_ddp_custom_options_low_51f4af94a5759528() {
   struct ddp_custom_options *result = 0 ;
   struct ddp_custom_options *_swig_go_result;
   
@@ -6238,7 +6858,7 @@ struct ddp_custom_options *_wrap_new_ddp_custom_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_custom_options_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0) {
+void _wrap_delete_ddp_custom_options_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   
   arg1 = *(struct ddp_custom_options **)&_swig_go_0; 
@@ -6248,7 +6868,7 @@ void _wrap_delete_ddp_custom_options_low_db146f7750b273cb(struct ddp_custom_opti
 }
 
 
-void _wrap_ddp_update_slice_struct_size_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_struct_size_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6260,7 +6880,7 @@ void _wrap_ddp_update_slice_struct_size_set_low_db146f7750b273cb(struct ddp_upda
 }
 
 
-long long _wrap_ddp_update_slice_struct_size_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_struct_size_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6273,7 +6893,7 @@ long long _wrap_ddp_update_slice_struct_size_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_update_slice_index_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_index_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6285,7 +6905,7 @@ void _wrap_ddp_update_slice_index_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-int _wrap_ddp_update_slice_index_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_index_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6298,7 +6918,7 @@ int _wrap_ddp_update_slice_index_get_low_db146f7750b273cb(struct ddp_update_slic
 }
 
 
-void _wrap_ddp_update_slice_dtype_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_dtype_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype arg2 ;
   
@@ -6310,7 +6930,7 @@ void _wrap_ddp_update_slice_dtype_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-intgo _wrap_ddp_update_slice_dtype_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_dtype_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_dtype result;
   intgo _swig_go_result;
@@ -6323,7 +6943,7 @@ intgo _wrap_ddp_update_slice_dtype_get_low_db146f7750b273cb(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_value_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_value_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6335,7 +6955,7 @@ void _wrap_ddp_update_slice_value_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-void *_wrap_ddp_update_slice_value_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_value_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6348,7 +6968,7 @@ void *_wrap_ddp_update_slice_value_get_low_db146f7750b273cb(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_grad_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_grad_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6360,7 +6980,7 @@ void _wrap_ddp_update_slice_grad_set_low_db146f7750b273cb(struct ddp_update_slic
 }
 
 
-void *_wrap_ddp_update_slice_grad_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_grad_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6373,7 +6993,7 @@ void *_wrap_ddp_update_slice_grad_get_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-void _wrap_ddp_update_slice_state_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
+void _wrap_ddp_update_slice_state_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, void **_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **arg2 ;
   
@@ -6389,7 +7009,7 @@ void _wrap_ddp_update_slice_state_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-void **_wrap_ddp_update_slice_state_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+void **_wrap_ddp_update_slice_state_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void **result = 0 ;
   void **_swig_go_result;
@@ -6402,7 +7022,7 @@ void **_wrap_ddp_update_slice_state_get_low_db146f7750b273cb(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_state_count_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_state_count_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6414,7 +7034,7 @@ void _wrap_ddp_update_slice_state_count_set_low_db146f7750b273cb(struct ddp_upda
 }
 
 
-int _wrap_ddp_update_slice_state_count_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_state_count_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6427,7 +7047,7 @@ int _wrap_ddp_update_slice_state_count_get_low_db146f7750b273cb(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_device_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
+void _wrap_ddp_update_slice_device_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, intgo _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind arg2 ;
   
@@ -6439,7 +7059,7 @@ void _wrap_ddp_update_slice_device_set_low_db146f7750b273cb(struct ddp_update_sl
 }
 
 
-intgo _wrap_ddp_update_slice_device_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+intgo _wrap_ddp_update_slice_device_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   ddp_device_kind result;
   intgo _swig_go_result;
@@ -6452,7 +7072,7 @@ intgo _wrap_ddp_update_slice_device_get_low_db146f7750b273cb(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_device_index_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_device_index_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6464,7 +7084,7 @@ void _wrap_ddp_update_slice_device_index_set_low_db146f7750b273cb(struct ddp_upd
 }
 
 
-int _wrap_ddp_update_slice_device_index_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_device_index_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6477,7 +7097,7 @@ int _wrap_ddp_update_slice_device_index_get_low_db146f7750b273cb(struct ddp_upda
 }
 
 
-void _wrap_ddp_update_slice_reserved_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_update_slice_reserved_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, int _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t arg2 ;
   
@@ -6489,7 +7109,7 @@ void _wrap_ddp_update_slice_reserved_set_low_db146f7750b273cb(struct ddp_update_
 }
 
 
-int _wrap_ddp_update_slice_reserved_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+int _wrap_ddp_update_slice_reserved_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6502,7 +7122,7 @@ int _wrap_ddp_update_slice_reserved_get_low_db146f7750b273cb(struct ddp_update_s
 }
 
 
-void _wrap_ddp_update_slice_first_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_first_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6514,7 +7134,7 @@ void _wrap_ddp_update_slice_first_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_first_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_first_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6527,7 +7147,7 @@ long long _wrap_ddp_update_slice_first_get_low_db146f7750b273cb(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_count_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_count_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6539,7 +7159,7 @@ void _wrap_ddp_update_slice_count_set_low_db146f7750b273cb(struct ddp_update_sli
 }
 
 
-long long _wrap_ddp_update_slice_count_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_count_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6552,7 +7172,7 @@ long long _wrap_ddp_update_slice_count_get_low_db146f7750b273cb(struct ddp_updat
 }
 
 
-void _wrap_ddp_update_slice_step_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_update_slice_step_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, long long _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t arg2 ;
   
@@ -6564,7 +7184,7 @@ void _wrap_ddp_update_slice_step_set_low_db146f7750b273cb(struct ddp_update_slic
 }
 
 
-long long _wrap_ddp_update_slice_step_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+long long _wrap_ddp_update_slice_step_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6577,7 +7197,7 @@ long long _wrap_ddp_update_slice_step_get_low_db146f7750b273cb(struct ddp_update
 }
 
 
-void _wrap_ddp_update_slice_rate_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_rate_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6589,7 +7209,7 @@ void _wrap_ddp_update_slice_rate_set_low_db146f7750b273cb(struct ddp_update_slic
 }
 
 
-double _wrap_ddp_update_slice_rate_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_rate_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6602,7 +7222,7 @@ double _wrap_ddp_update_slice_rate_get_low_db146f7750b273cb(struct ddp_update_sl
 }
 
 
-void _wrap_ddp_update_slice_weight_decay_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_update_slice_weight_decay_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, double _swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double arg2 ;
   
@@ -6614,7 +7234,7 @@ void _wrap_ddp_update_slice_weight_decay_set_low_db146f7750b273cb(struct ddp_upd
 }
 
 
-double _wrap_ddp_update_slice_weight_decay_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+double _wrap_ddp_update_slice_weight_decay_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   double result;
   double _swig_go_result;
@@ -6627,7 +7247,7 @@ double _wrap_ddp_update_slice_weight_decay_get_low_db146f7750b273cb(struct ddp_u
 }
 
 
-void _wrap_ddp_update_slice_stream_set_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
+void _wrap_ddp_update_slice_stream_set_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0, void *_swig_go_1) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *arg2 = (void *) 0 ;
   
@@ -6639,7 +7259,7 @@ void _wrap_ddp_update_slice_stream_set_low_db146f7750b273cb(struct ddp_update_sl
 }
 
 
-void *_wrap_ddp_update_slice_stream_get_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+void *_wrap_ddp_update_slice_stream_get_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   void *result = 0 ;
   void *_swig_go_result;
@@ -6652,7 +7272,7 @@ void *_wrap_ddp_update_slice_stream_get_low_db146f7750b273cb(struct ddp_update_s
 }
 
 
-struct ddp_update_slice *_wrap_new_ddp_update_slice_low_db146f7750b273cb() {
+struct ddp_update_slice *_wrap_new_ddp_update_slice_low_51f4af94a5759528() {
   struct ddp_update_slice *result = 0 ;
   struct ddp_update_slice *_swig_go_result;
   
@@ -6663,7 +7283,7 @@ struct ddp_update_slice *_wrap_new_ddp_update_slice_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_update_slice_low_db146f7750b273cb(struct ddp_update_slice *_swig_go_0) {
+void _wrap_delete_ddp_update_slice_low_51f4af94a5759528(struct ddp_update_slice *_swig_go_0) {
   struct ddp_update_slice *arg1 = (struct ddp_update_slice *) 0 ;
   
   arg1 = *(struct ddp_update_slice **)&_swig_go_0; 
@@ -6673,7 +7293,7 @@ void _wrap_delete_ddp_update_slice_low_db146f7750b273cb(struct ddp_update_slice 
 }
 
 
-_gostring_ _wrap_ddp_custom_options_init_low_db146f7750b273cb(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_custom_options_init_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   ddp_custom_options *arg1 = (ddp_custom_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6688,7 +7308,7 @@ _gostring_ _wrap_ddp_custom_options_init_low_db146f7750b273cb(struct ddp_custom_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_create_custom_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
+_gostring_ _wrap_ddp_optimizer_create_custom_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_custom_options *_swig_go_1, struct ddp_optimizer_options *_swig_go_2, _gostring_ _swig_go_3, ddp_update_fn _swig_go_4, void *_swig_go_5, ddp_release_fn _swig_go_6, ddp_optimizer **_swig_go_7) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_custom_options *arg2 = (ddp_custom_options *) 0 ;
   ddp_optimizer_options *arg3 = (ddp_optimizer_options *) 0 ;
@@ -6720,7 +7340,7 @@ _gostring_ _wrap_ddp_optimizer_create_custom_low_db146f7750b273cb(ddp_model *_sw
 }
 
 
-_gostring_ _wrap_ddp_model_set_hook_low_db146f7750b273cb(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
+_gostring_ _wrap_ddp_model_set_hook_low_51f4af94a5759528(ddp_model *_swig_go_0, ddp_hook_fn _swig_go_1, void *_swig_go_2, ddp_release_fn _swig_go_3) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_hook_fn arg2 = (ddp_hook_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -6739,7 +7359,7 @@ _gostring_ _wrap_ddp_model_set_hook_low_db146f7750b273cb(ddp_model *_swig_go_0, 
 }
 
 
-void _wrap_ddp_powersgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_struct_size_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6751,7 +7371,7 @@ void _wrap_ddp_powersgd_options_struct_size_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-long long _wrap_ddp_powersgd_options_struct_size_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_struct_size_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6764,7 +7384,7 @@ long long _wrap_ddp_powersgd_options_struct_size_get_low_db146f7750b273cb(struct
 }
 
 
-void _wrap_ddp_powersgd_options_seed_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_seed_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6776,7 +7396,7 @@ void _wrap_ddp_powersgd_options_seed_set_low_db146f7750b273cb(struct ddp_powersg
 }
 
 
-long long _wrap_ddp_powersgd_options_seed_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_seed_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6789,7 +7409,7 @@ long long _wrap_ddp_powersgd_options_seed_get_low_db146f7750b273cb(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_start_pass_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_powersgd_options_start_pass_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   
@@ -6801,7 +7421,7 @@ void _wrap_ddp_powersgd_options_start_pass_set_low_db146f7750b273cb(struct ddp_p
 }
 
 
-long long _wrap_ddp_powersgd_options_start_pass_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+long long _wrap_ddp_powersgd_options_start_pass_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -6814,7 +7434,7 @@ long long _wrap_ddp_powersgd_options_start_pass_get_low_db146f7750b273cb(struct 
 }
 
 
-void _wrap_ddp_powersgd_options_min_compression_rate_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_powersgd_options_min_compression_rate_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, double _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double arg2 ;
   
@@ -6826,7 +7446,7 @@ void _wrap_ddp_powersgd_options_min_compression_rate_set_low_db146f7750b273cb(st
 }
 
 
-double _wrap_ddp_powersgd_options_min_compression_rate_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+double _wrap_ddp_powersgd_options_min_compression_rate_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -6839,7 +7459,7 @@ double _wrap_ddp_powersgd_options_min_compression_rate_get_low_db146f7750b273cb(
 }
 
 
-void _wrap_ddp_powersgd_options_rank_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_rank_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6851,7 +7471,7 @@ void _wrap_ddp_powersgd_options_rank_set_low_db146f7750b273cb(struct ddp_powersg
 }
 
 
-int _wrap_ddp_powersgd_options_rank_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_rank_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6864,7 +7484,7 @@ int _wrap_ddp_powersgd_options_rank_get_low_db146f7750b273cb(struct ddp_powersgd
 }
 
 
-void _wrap_ddp_powersgd_options_warm_start_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_warm_start_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6876,7 +7496,7 @@ void _wrap_ddp_powersgd_options_warm_start_set_low_db146f7750b273cb(struct ddp_p
 }
 
 
-int _wrap_ddp_powersgd_options_warm_start_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_warm_start_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6889,7 +7509,7 @@ int _wrap_ddp_powersgd_options_warm_start_get_low_db146f7750b273cb(struct ddp_po
 }
 
 
-void _wrap_ddp_powersgd_options_error_feedback_set_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_powersgd_options_error_feedback_set_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, int _swig_go_1) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t arg2 ;
   
@@ -6901,7 +7521,7 @@ void _wrap_ddp_powersgd_options_error_feedback_set_low_db146f7750b273cb(struct d
 }
 
 
-int _wrap_ddp_powersgd_options_error_feedback_get_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+int _wrap_ddp_powersgd_options_error_feedback_get_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -6914,7 +7534,7 @@ int _wrap_ddp_powersgd_options_error_feedback_get_low_db146f7750b273cb(struct dd
 }
 
 
-struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_db146f7750b273cb() {
+struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_51f4af94a5759528() {
   struct ddp_powersgd_options *result = 0 ;
   struct ddp_powersgd_options *_swig_go_result;
   
@@ -6925,7 +7545,7 @@ struct ddp_powersgd_options *_wrap_new_ddp_powersgd_options_low_db146f7750b273cb
 }
 
 
-void _wrap_delete_ddp_powersgd_options_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0) {
+void _wrap_delete_ddp_powersgd_options_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0) {
   struct ddp_powersgd_options *arg1 = (struct ddp_powersgd_options *) 0 ;
   
   arg1 = *(struct ddp_powersgd_options **)&_swig_go_0; 
@@ -6935,7 +7555,7 @@ void _wrap_delete_ddp_powersgd_options_low_db146f7750b273cb(struct ddp_powersgd_
 }
 
 
-_gostring_ _wrap_ddp_powersgd_options_init_low_db146f7750b273cb(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_powersgd_options_init_low_51f4af94a5759528(struct ddp_powersgd_options *_swig_go_0, long long _swig_go_1) {
   ddp_powersgd_options *arg1 = (ddp_powersgd_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -6950,7 +7570,7 @@ _gostring_ _wrap_ddp_powersgd_options_init_low_db146f7750b273cb(struct ddp_power
 }
 
 
-_gostring_ _wrap_ddp_hook_powersgd_low_db146f7750b273cb(void *_swig_go_0, ddp_bucket *_swig_go_1) {
+_gostring_ _wrap_ddp_hook_powersgd_low_51f4af94a5759528(void *_swig_go_0, ddp_bucket *_swig_go_1) {
   void *arg1 = (void *) 0 ;
   ddp_bucket *arg2 = (ddp_bucket *) 0 ;
   int32_t result;
@@ -6965,7 +7585,7 @@ _gostring_ _wrap_ddp_hook_powersgd_low_db146f7750b273cb(void *_swig_go_0, ddp_bu
 }
 
 
-_gostring_ _wrap_ddp_model_set_pulled_hook_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_set_pulled_hook_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -6978,7 +7598,7 @@ _gostring_ _wrap_ddp_model_set_pulled_hook_low_db146f7750b273cb(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_next_bucket_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
+_gostring_ _wrap_ddp_model_next_bucket_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, ddp_bucket **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   ddp_bucket **arg3 = (ddp_bucket **) 0 ;
@@ -6995,7 +7615,7 @@ _gostring_ _wrap_ddp_model_next_bucket_low_db146f7750b273cb(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_finish_bucket_low_db146f7750b273cb(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
+_gostring_ _wrap_ddp_model_finish_bucket_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, _gostring_ _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t arg2 ;
   char *arg3 = (char *) 0 ;
@@ -7017,7 +7637,7 @@ _gostring_ _wrap_ddp_model_finish_bucket_low_db146f7750b273cb(ddp_model *_swig_g
 }
 
 
-int _wrap_ddp_bucket_get_index_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_index_low_51f4af94a5759528(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7030,7 +7650,7 @@ int _wrap_ddp_bucket_get_index_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
 }
 
 
-int _wrap_ddp_bucket_is_last_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_is_last_low_51f4af94a5759528(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7043,7 +7663,7 @@ int _wrap_ddp_bucket_is_last_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_contents_low_db146f7750b273cb(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_contents_low_51f4af94a5759528(ddp_bucket *_swig_go_0, struct ddp_tensor *_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_status result;
@@ -7058,7 +7678,7 @@ _gostring_ _wrap_ddp_bucket_get_contents_low_db146f7750b273cb(ddp_bucket *_swig_
 }
 
 
-int _wrap_ddp_bucket_get_parameter_count_low_db146f7750b273cb(ddp_bucket *_swig_go_0) {
+int _wrap_ddp_bucket_get_parameter_count_low_51f4af94a5759528(ddp_bucket *_swig_go_0) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7071,7 +7691,7 @@ int _wrap_ddp_bucket_get_parameter_count_low_db146f7750b273cb(ddp_bucket *_swig_
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_parameter_low_db146f7750b273cb(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
+_gostring_ _wrap_ddp_bucket_get_parameter_low_51f4af94a5759528(ddp_bucket *_swig_go_0, int _swig_go_1, int *_swig_go_2, struct ddp_tensor *_swig_go_3) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -7090,7 +7710,7 @@ _gostring_ _wrap_ddp_bucket_get_parameter_low_db146f7750b273cb(ddp_bucket *_swig
 }
 
 
-int _wrap_ddp_bucket_is_used_low_db146f7750b273cb(ddp_bucket *_swig_go_0, int _swig_go_1) {
+int _wrap_ddp_bucket_is_used_low_51f4af94a5759528(ddp_bucket *_swig_go_0, int _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   int32_t arg2 ;
   int32_t result;
@@ -7105,7 +7725,7 @@ int _wrap_ddp_bucket_is_used_low_db146f7750b273cb(ddp_bucket *_swig_go_0, int _s
 }
 
 
-_gostring_ _wrap_ddp_bucket_get_group_low_db146f7750b273cb(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
+_gostring_ _wrap_ddp_bucket_get_group_low_51f4af94a5759528(ddp_bucket *_swig_go_0, ddp_group **_swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   ddp_group **arg2 = (ddp_group **) 0 ;
   ddp_status result;
@@ -7120,7 +7740,7 @@ _gostring_ _wrap_ddp_bucket_get_group_low_db146f7750b273cb(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_bucket_set_error_low_db146f7750b273cb(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
+_gostring_ _wrap_ddp_bucket_set_error_low_51f4af94a5759528(ddp_bucket *_swig_go_0, _gostring_ _swig_go_1) {
   ddp_bucket *arg1 = (ddp_bucket *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_status result;
@@ -7140,7 +7760,7 @@ _gostring_ _wrap_ddp_bucket_set_error_low_db146f7750b273cb(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_buckets_low_db146f7750b273cb(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
+_gostring_ _wrap_ddp_model_set_buckets_low_51f4af94a5759528(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -7157,7 +7777,7 @@ _gostring_ _wrap_ddp_model_set_buckets_low_db146f7750b273cb(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_join_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_join_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7172,7 +7792,7 @@ _gostring_ _wrap_ddp_model_join_low_db146f7750b273cb(ddp_model *_swig_go_0, void
 }
 
 
-_gostring_ _wrap_ddp_model_average_parameters_low_db146f7750b273cb(ddp_model *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_model_average_parameters_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7187,7 +7807,7 @@ _gostring_ _wrap_ddp_model_average_parameters_low_db146f7750b273cb(ddp_model *_s
 }
 
 
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7210,7 +7830,7 @@ _gostring_ _wrap_ddp_group_all_reduce_rows_low_db146f7750b273cb(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_get_rows_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7227,7 +7847,7 @@ _gostring_ _wrap_ddp_group_get_rows_low_db146f7750b273cb(ddp_group *_swig_go_0, 
 }
 
 
-void _wrap_ddp_batch_norm_options_struct_size_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   
@@ -7239,7 +7859,7 @@ void _wrap_ddp_batch_norm_options_struct_size_set_low_db146f7750b273cb(struct dd
 }
 
 
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7252,7 +7872,7 @@ long long _wrap_ddp_batch_norm_options_struct_size_get_low_db146f7750b273cb(stru
 }
 
 
-void _wrap_ddp_batch_norm_options_epsilon_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7264,7 +7884,7 @@ void _wrap_ddp_batch_norm_options_epsilon_set_low_db146f7750b273cb(struct ddp_ba
 }
 
 
-double _wrap_ddp_batch_norm_options_epsilon_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7277,7 +7897,7 @@ double _wrap_ddp_batch_norm_options_epsilon_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_batch_norm_options_momentum_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double arg2 ;
   
@@ -7289,7 +7909,7 @@ void _wrap_ddp_batch_norm_options_momentum_set_low_db146f7750b273cb(struct ddp_b
 }
 
 
-double _wrap_ddp_batch_norm_options_momentum_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -7302,7 +7922,7 @@ double _wrap_ddp_batch_norm_options_momentum_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_batch_norm_options_training_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7314,7 +7934,7 @@ void _wrap_ddp_batch_norm_options_training_set_low_db146f7750b273cb(struct ddp_b
 }
 
 
-int _wrap_ddp_batch_norm_options_training_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7327,7 +7947,7 @@ int _wrap_ddp_batch_norm_options_training_get_low_db146f7750b273cb(struct ddp_ba
 }
 
 
-void _wrap_ddp_batch_norm_options_accumulate_set_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t arg2 ;
   
@@ -7339,7 +7959,7 @@ void _wrap_ddp_batch_norm_options_accumulate_set_low_db146f7750b273cb(struct ddp
 }
 
 
-int _wrap_ddp_batch_norm_options_accumulate_get_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7352,7 +7972,7 @@ int _wrap_ddp_batch_norm_options_accumulate_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_db146f7750b273cb() {
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_51f4af94a5759528() {
   struct ddp_batch_norm_options *result = 0 ;
   struct ddp_batch_norm_options *_swig_go_result;
   
@@ -7363,7 +7983,7 @@ struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_db146f7750b2
 }
 
 
-void _wrap_delete_ddp_batch_norm_options_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0) {
+void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
   struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
   
   arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
@@ -7373,7 +7993,7 @@ void _wrap_delete_ddp_batch_norm_options_low_db146f7750b273cb(struct ddp_batch_n
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_options_init_low_db146f7750b273cb(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
   ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -7388,7 +8008,7 @@ _gostring_ _wrap_ddp_batch_norm_options_init_low_db146f7750b273cb(struct ddp_bat
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_forward_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7423,7 +8043,7 @@ _gostring_ _wrap_ddp_batch_norm_forward_low_db146f7750b273cb(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_batch_norm_backward_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+_gostring_ _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -7458,7 +8078,7 @@ _gostring_ _wrap_ddp_batch_norm_backward_low_db146f7750b273cb(ddp_group *_swig_g
 }
 
 
-_gostring_ _wrap_ddp_memory_retain_low_db146f7750b273cb(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_retain_low_51f4af94a5759528(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7471,7 +8091,7 @@ _gostring_ _wrap_ddp_memory_retain_low_db146f7750b273cb(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_memory_release_low_db146f7750b273cb(void *_swig_go_0) {
+_gostring_ _wrap_ddp_memory_release_low_51f4af94a5759528(void *_swig_go_0) {
   void *arg1 = (void *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -7484,7 +8104,7 @@ _gostring_ _wrap_ddp_memory_release_low_db146f7750b273cb(void *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_group_share_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_group_share_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -7501,7 +8121,7 @@ _gostring_ _wrap_ddp_group_share_low_db146f7750b273cb(ddp_group *_swig_go_0, voi
 }
 
 
-_gostring_ _wrap_ddp_group_unshare_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1) {
+_gostring_ _wrap_ddp_group_unshare_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   ddp_status result;
@@ -7516,7 +8136,7 @@ _gostring_ _wrap_ddp_group_unshare_low_db146f7750b273cb(ddp_group *_swig_go_0, v
 }
 
 
-void _wrap_ddp_recover_options_struct_size_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7528,7 +8148,7 @@ void _wrap_ddp_recover_options_struct_size_set_low_db146f7750b273cb(struct ddp_r
 }
 
 
-long long _wrap_ddp_recover_options_struct_size_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_struct_size_get_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7541,7 +8161,7 @@ long long _wrap_ddp_recover_options_struct_size_get_low_db146f7750b273cb(struct 
 }
 
 
-void _wrap_ddp_recover_options_wait_ms_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7553,7 +8173,7 @@ void _wrap_ddp_recover_options_wait_ms_set_low_db146f7750b273cb(struct ddp_recov
 }
 
 
-long long _wrap_ddp_recover_options_wait_ms_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_wait_ms_get_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7566,7 +8186,7 @@ long long _wrap_ddp_recover_options_wait_ms_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_recover_options_min_ranks_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_min_ranks_set_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7578,7 +8198,7 @@ void _wrap_ddp_recover_options_min_ranks_set_low_db146f7750b273cb(struct ddp_rec
 }
 
 
-int _wrap_ddp_recover_options_min_ranks_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_min_ranks_get_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7591,7 +8211,7 @@ int _wrap_ddp_recover_options_min_ranks_get_low_db146f7750b273cb(struct ddp_reco
 }
 
 
-void _wrap_ddp_recover_options_allow_half_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recover_options_allow_half_set_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, int _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t arg2 ;
   
@@ -7603,7 +8223,7 @@ void _wrap_ddp_recover_options_allow_half_set_low_db146f7750b273cb(struct ddp_re
 }
 
 
-int _wrap_ddp_recover_options_allow_half_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+int _wrap_ddp_recover_options_allow_half_get_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7616,7 +8236,7 @@ int _wrap_ddp_recover_options_allow_half_get_low_db146f7750b273cb(struct ddp_rec
 }
 
 
-void _wrap_ddp_recover_options_cool_down_ms_set_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t arg2 ;
   
@@ -7628,7 +8248,7 @@ void _wrap_ddp_recover_options_cool_down_ms_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-long long _wrap_ddp_recover_options_cool_down_ms_get_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+long long _wrap_ddp_recover_options_cool_down_ms_get_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7641,7 +8261,7 @@ long long _wrap_ddp_recover_options_cool_down_ms_get_low_db146f7750b273cb(struct
 }
 
 
-struct ddp_recover_options *_wrap_new_ddp_recover_options_low_db146f7750b273cb() {
+struct ddp_recover_options *_wrap_new_ddp_recover_options_low_51f4af94a5759528() {
   struct ddp_recover_options *result = 0 ;
   struct ddp_recover_options *_swig_go_result;
   
@@ -7652,7 +8272,7 @@ struct ddp_recover_options *_wrap_new_ddp_recover_options_low_db146f7750b273cb()
 }
 
 
-void _wrap_delete_ddp_recover_options_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0) {
+void _wrap_delete_ddp_recover_options_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0) {
   struct ddp_recover_options *arg1 = (struct ddp_recover_options *) 0 ;
   
   arg1 = *(struct ddp_recover_options **)&_swig_go_0; 
@@ -7662,7 +8282,7 @@ void _wrap_delete_ddp_recover_options_low_db146f7750b273cb(struct ddp_recover_op
 }
 
 
-void _wrap_ddp_recovery_struct_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7674,7 +8294,7 @@ void _wrap_ddp_recovery_struct_size_set_low_db146f7750b273cb(struct ddp_recovery
 }
 
 
-long long _wrap_ddp_recovery_struct_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_struct_size_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7687,7 +8307,7 @@ long long _wrap_ddp_recovery_struct_size_get_low_db146f7750b273cb(struct ddp_rec
 }
 
 
-void _wrap_ddp_recovery_generation_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_generation_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7699,7 +8319,7 @@ void _wrap_ddp_recovery_generation_set_low_db146f7750b273cb(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_generation_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_generation_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7712,7 +8332,7 @@ long long _wrap_ddp_recovery_generation_get_low_db146f7750b273cb(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_rank_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_rank_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7724,7 +8344,7 @@ void _wrap_ddp_recovery_rank_set_low_db146f7750b273cb(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_rank_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_rank_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7737,7 +8357,7 @@ int _wrap_ddp_recovery_rank_get_low_db146f7750b273cb(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_size_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7749,7 +8369,7 @@ void _wrap_ddp_recovery_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig
 }
 
 
-int _wrap_ddp_recovery_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_size_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7762,7 +8382,7 @@ int _wrap_ddp_recovery_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_
 }
 
 
-void _wrap_ddp_recovery_previous_rank_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_rank_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7774,7 +8394,7 @@ void _wrap_ddp_recovery_previous_rank_set_low_db146f7750b273cb(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_rank_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_rank_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7787,7 +8407,7 @@ int _wrap_ddp_recovery_previous_rank_get_low_db146f7750b273cb(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_previous_size_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_previous_size_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7799,7 +8419,7 @@ void _wrap_ddp_recovery_previous_size_set_low_db146f7750b273cb(struct ddp_recove
 }
 
 
-int _wrap_ddp_recovery_previous_size_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_previous_size_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7812,7 +8432,7 @@ int _wrap_ddp_recovery_previous_size_get_low_db146f7750b273cb(struct ddp_recover
 }
 
 
-void _wrap_ddp_recovery_source_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_source_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7824,7 +8444,7 @@ void _wrap_ddp_recovery_source_set_low_db146f7750b273cb(struct ddp_recovery *_sw
 }
 
 
-int _wrap_ddp_recovery_source_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_source_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7837,7 +8457,7 @@ int _wrap_ddp_recovery_source_get_low_db146f7750b273cb(struct ddp_recovery *_swi
 }
 
 
-void _wrap_ddp_recovery_reserved_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_recovery_reserved_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, int _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t arg2 ;
   
@@ -7849,7 +8469,7 @@ void _wrap_ddp_recovery_reserved_set_low_db146f7750b273cb(struct ddp_recovery *_
 }
 
 
-int _wrap_ddp_recovery_reserved_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+int _wrap_ddp_recovery_reserved_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -7862,7 +8482,7 @@ int _wrap_ddp_recovery_reserved_get_low_db146f7750b273cb(struct ddp_recovery *_s
 }
 
 
-void _wrap_ddp_recovery_seconds_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_recovery_seconds_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, double _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double arg2 ;
   
@@ -7874,7 +8494,7 @@ void _wrap_ddp_recovery_seconds_set_low_db146f7750b273cb(struct ddp_recovery *_s
 }
 
 
-double _wrap_ddp_recovery_seconds_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+double _wrap_ddp_recovery_seconds_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   double result;
   double _swig_go_result;
@@ -7887,7 +8507,7 @@ double _wrap_ddp_recovery_seconds_get_low_db146f7750b273cb(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_step_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_step_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7899,7 +8519,7 @@ void _wrap_ddp_recovery_step_set_low_db146f7750b273cb(struct ddp_recovery *_swig
 }
 
 
-long long _wrap_ddp_recovery_step_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_step_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7912,7 +8532,7 @@ long long _wrap_ddp_recovery_step_get_low_db146f7750b273cb(struct ddp_recovery *
 }
 
 
-void _wrap_ddp_recovery_went_back_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7924,7 +8544,7 @@ void _wrap_ddp_recovery_went_back_set_low_db146f7750b273cb(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_went_back_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_went_back_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7937,7 +8557,7 @@ long long _wrap_ddp_recovery_went_back_get_low_db146f7750b273cb(struct ddp_recov
 }
 
 
-void _wrap_ddp_recovery_kept_epoch_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7949,7 +8569,7 @@ void _wrap_ddp_recovery_kept_epoch_set_low_db146f7750b273cb(struct ddp_recovery 
 }
 
 
-long long _wrap_ddp_recovery_kept_epoch_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_epoch_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7962,7 +8582,7 @@ long long _wrap_ddp_recovery_kept_epoch_get_low_db146f7750b273cb(struct ddp_reco
 }
 
 
-void _wrap_ddp_recovery_kept_step_set_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0, long long _swig_go_1) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t arg2 ;
   
@@ -7974,7 +8594,7 @@ void _wrap_ddp_recovery_kept_step_set_low_db146f7750b273cb(struct ddp_recovery *
 }
 
 
-long long _wrap_ddp_recovery_kept_step_get_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+long long _wrap_ddp_recovery_kept_step_get_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -7987,7 +8607,7 @@ long long _wrap_ddp_recovery_kept_step_get_low_db146f7750b273cb(struct ddp_recov
 }
 
 
-struct ddp_recovery *_wrap_new_ddp_recovery_low_db146f7750b273cb() {
+struct ddp_recovery *_wrap_new_ddp_recovery_low_51f4af94a5759528() {
   struct ddp_recovery *result = 0 ;
   struct ddp_recovery *_swig_go_result;
   
@@ -7998,7 +8618,7 @@ struct ddp_recovery *_wrap_new_ddp_recovery_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_recovery_low_db146f7750b273cb(struct ddp_recovery *_swig_go_0) {
+void _wrap_delete_ddp_recovery_low_51f4af94a5759528(struct ddp_recovery *_swig_go_0) {
   struct ddp_recovery *arg1 = (struct ddp_recovery *) 0 ;
   
   arg1 = *(struct ddp_recovery **)&_swig_go_0; 
@@ -8008,7 +8628,7 @@ void _wrap_delete_ddp_recovery_low_db146f7750b273cb(struct ddp_recovery *_swig_g
 }
 
 
-void _wrap_ddp_rank_progress_struct_size_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -8020,7 +8640,7 @@ void _wrap_ddp_rank_progress_struct_size_set_low_db146f7750b273cb(struct ddp_ran
 }
 
 
-long long _wrap_ddp_rank_progress_struct_size_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_struct_size_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8033,7 +8653,7 @@ long long _wrap_ddp_rank_progress_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_rank_progress_pass_index_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, long long _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t arg2 ;
   
@@ -8045,7 +8665,7 @@ void _wrap_ddp_rank_progress_pass_index_set_low_db146f7750b273cb(struct ddp_rank
 }
 
 
-long long _wrap_ddp_rank_progress_pass_index_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+long long _wrap_ddp_rank_progress_pass_index_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8058,7 +8678,7 @@ long long _wrap_ddp_rank_progress_pass_index_get_low_db146f7750b273cb(struct ddp
 }
 
 
-void _wrap_ddp_rank_progress_bucket_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_bucket_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8070,7 +8690,7 @@ void _wrap_ddp_rank_progress_bucket_set_low_db146f7750b273cb(struct ddp_rank_pro
 }
 
 
-int _wrap_ddp_rank_progress_bucket_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_bucket_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8083,7 +8703,7 @@ int _wrap_ddp_rank_progress_bucket_get_low_db146f7750b273cb(struct ddp_rank_prog
 }
 
 
-void _wrap_ddp_rank_progress_in_call_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_in_call_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8095,7 +8715,7 @@ void _wrap_ddp_rank_progress_in_call_set_low_db146f7750b273cb(struct ddp_rank_pr
 }
 
 
-int _wrap_ddp_rank_progress_in_call_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_in_call_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8108,7 +8728,7 @@ int _wrap_ddp_rank_progress_in_call_get_low_db146f7750b273cb(struct ddp_rank_pro
 }
 
 
-void _wrap_ddp_rank_progress_silent_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_rank_progress_silent_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, double _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double arg2 ;
   
@@ -8120,7 +8740,7 @@ void _wrap_ddp_rank_progress_silent_set_low_db146f7750b273cb(struct ddp_rank_pro
 }
 
 
-double _wrap_ddp_rank_progress_silent_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+double _wrap_ddp_rank_progress_silent_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   double result;
   double _swig_go_result;
@@ -8133,7 +8753,7 @@ double _wrap_ddp_rank_progress_silent_get_low_db146f7750b273cb(struct ddp_rank_p
 }
 
 
-void _wrap_ddp_rank_progress_call_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_call_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8145,7 +8765,7 @@ void _wrap_ddp_rank_progress_call_set_low_db146f7750b273cb(struct ddp_rank_progr
 }
 
 
-int _wrap_ddp_rank_progress_call_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_call_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8158,7 +8778,7 @@ int _wrap_ddp_rank_progress_call_get_low_db146f7750b273cb(struct ddp_rank_progre
 }
 
 
-void _wrap_ddp_rank_progress_reserved_set_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_rank_progress_reserved_set_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0, int _swig_go_1) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t arg2 ;
   
@@ -8170,7 +8790,7 @@ void _wrap_ddp_rank_progress_reserved_set_low_db146f7750b273cb(struct ddp_rank_p
 }
 
 
-int _wrap_ddp_rank_progress_reserved_get_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+int _wrap_ddp_rank_progress_reserved_get_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8183,7 +8803,7 @@ int _wrap_ddp_rank_progress_reserved_get_low_db146f7750b273cb(struct ddp_rank_pr
 }
 
 
-struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_db146f7750b273cb() {
+struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_51f4af94a5759528() {
   struct ddp_rank_progress *result = 0 ;
   struct ddp_rank_progress *_swig_go_result;
   
@@ -8194,7 +8814,7 @@ struct ddp_rank_progress *_wrap_new_ddp_rank_progress_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_rank_progress_low_db146f7750b273cb(struct ddp_rank_progress *_swig_go_0) {
+void _wrap_delete_ddp_rank_progress_low_51f4af94a5759528(struct ddp_rank_progress *_swig_go_0) {
   struct ddp_rank_progress *arg1 = (struct ddp_rank_progress *) 0 ;
   
   arg1 = *(struct ddp_rank_progress **)&_swig_go_0; 
@@ -8204,7 +8824,7 @@ void _wrap_delete_ddp_rank_progress_low_db146f7750b273cb(struct ddp_rank_progres
 }
 
 
-_gostring_ _wrap_ddp_recover_options_init_low_db146f7750b273cb(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_recover_options_init_low_51f4af94a5759528(struct ddp_recover_options *_swig_go_0, long long _swig_go_1) {
   ddp_recover_options *arg1 = (ddp_recover_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -8219,7 +8839,7 @@ _gostring_ _wrap_ddp_recover_options_init_low_db146f7750b273cb(struct ddp_recove
 }
 
 
-_gostring_ _wrap_ddp_group_get_failed_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_failed_low_51f4af94a5759528(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8238,7 +8858,7 @@ _gostring_ _wrap_ddp_group_get_failed_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_progress_low_db146f7750b273cb(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
+_gostring_ _wrap_ddp_group_get_progress_low_51f4af94a5759528(ddp_group *_swig_go_0, int _swig_go_1, struct ddp_rank_progress *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t arg2 ;
   ddp_rank_progress *arg3 = (ddp_rank_progress *) 0 ;
@@ -8255,20 +8875,7 @@ _gostring_ _wrap_ddp_group_get_progress_low_db146f7750b273cb(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_call_name_low_db146f7750b273cb(int _swig_go_0) {
-  int32_t arg1 ;
-  char *result = 0 ;
-  _gostring_ _swig_go_result;
-  
-  arg1 = (int32_t)_swig_go_0; 
-  
-  result = (char *)ddp_call_name(arg1);
-  _swig_go_result = Swig_AllocateString((char*)result, result ? strlen((char*)result) : 0); 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_recover_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
+_gostring_ _wrap_ddp_group_recover_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_recover_options *_swig_go_1, struct ddp_recovery *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_recover_options *arg2 = (ddp_recover_options *) 0 ;
   ddp_recovery *arg3 = (ddp_recovery *) 0 ;
@@ -8285,7 +8892,7 @@ _gostring_ _wrap_ddp_group_recover_low_db146f7750b273cb(ddp_group *_swig_go_0, s
 }
 
 
-_gostring_ _wrap_ddp_group_get_gone_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_gone_low_51f4af94a5759528(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8304,7 +8911,7 @@ _gostring_ _wrap_ddp_group_get_gone_low_db146f7750b273cb(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_group_get_joined_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_joined_low_51f4af94a5759528(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8323,7 +8930,7 @@ _gostring_ _wrap_ddp_group_get_joined_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_get_renumbered_low_db146f7750b273cb(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_renumbered_low_51f4af94a5759528(ddp_group *_swig_go_0, int *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   int32_t arg3 ;
@@ -8342,7 +8949,7 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_db146f7750b273cb(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_db146f7750b273cb(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
   ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   void *arg3 = (void *) 0 ;
@@ -8359,7 +8966,7 @@ _gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_db146f7750b273cb(ddp_optimize
 }
 
 
-void _wrap_ddp_virtual_ranks_struct_size_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t arg2 ;
   
@@ -8371,7 +8978,7 @@ void _wrap_ddp_virtual_ranks_struct_size_set_low_db146f7750b273cb(struct ddp_vir
 }
 
 
-long long _wrap_ddp_virtual_ranks_struct_size_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+long long _wrap_ddp_virtual_ranks_struct_size_get_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8384,7 +8991,7 @@ long long _wrap_ddp_virtual_ranks_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_virtual_ranks_total_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_total_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8396,7 +9003,7 @@ void _wrap_ddp_virtual_ranks_total_set_low_db146f7750b273cb(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_total_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_total_get_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8409,7 +9016,7 @@ int _wrap_ddp_virtual_ranks_total_get_low_db146f7750b273cb(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_first_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_first_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8421,7 +9028,7 @@ void _wrap_ddp_virtual_ranks_first_set_low_db146f7750b273cb(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_first_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_first_get_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8434,7 +9041,7 @@ int _wrap_ddp_virtual_ranks_first_get_low_db146f7750b273cb(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_count_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_count_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8446,7 +9053,7 @@ void _wrap_ddp_virtual_ranks_count_set_low_db146f7750b273cb(struct ddp_virtual_r
 }
 
 
-int _wrap_ddp_virtual_ranks_count_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_count_get_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8459,7 +9066,7 @@ int _wrap_ddp_virtual_ranks_count_get_low_db146f7750b273cb(struct ddp_virtual_ra
 }
 
 
-void _wrap_ddp_virtual_ranks_reserved_set_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_virtual_ranks_reserved_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, int _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t arg2 ;
   
@@ -8471,7 +9078,7 @@ void _wrap_ddp_virtual_ranks_reserved_set_low_db146f7750b273cb(struct ddp_virtua
 }
 
 
-int _wrap_ddp_virtual_ranks_reserved_get_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+int _wrap_ddp_virtual_ranks_reserved_get_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8484,7 +9091,7 @@ int _wrap_ddp_virtual_ranks_reserved_get_low_db146f7750b273cb(struct ddp_virtual
 }
 
 
-struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_db146f7750b273cb() {
+struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_51f4af94a5759528() {
   struct ddp_virtual_ranks *result = 0 ;
   struct ddp_virtual_ranks *_swig_go_result;
   
@@ -8495,7 +9102,7 @@ struct ddp_virtual_ranks *_wrap_new_ddp_virtual_ranks_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_virtual_ranks_low_db146f7750b273cb(struct ddp_virtual_ranks *_swig_go_0) {
+void _wrap_delete_ddp_virtual_ranks_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   
   arg1 = *(struct ddp_virtual_ranks **)&_swig_go_0; 
@@ -8505,7 +9112,7 @@ void _wrap_delete_ddp_virtual_ranks_low_db146f7750b273cb(struct ddp_virtual_rank
 }
 
 
-_gostring_ _wrap_ddp_group_get_virtual_ranks_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
+_gostring_ _wrap_ddp_group_get_virtual_ranks_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_virtual_ranks *_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_virtual_ranks *arg2 = (ddp_virtual_ranks *) 0 ;
   ddp_status result;
@@ -8520,7 +9127,7 @@ _gostring_ _wrap_ddp_group_get_virtual_ranks_low_db146f7750b273cb(ddp_group *_sw
 }
 
 
-_gostring_ _wrap_ddp_virtual_rank_key_low_db146f7750b273cb(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_virtual_rank_key_low_51f4af94a5759528(long long _swig_go_0, long long _swig_go_1, int _swig_go_2, long long *_swig_go_3) {
   int64_t arg1 ;
   int64_t arg2 ;
   int32_t arg3 ;
@@ -8539,7 +9146,7 @@ _gostring_ _wrap_ddp_virtual_rank_key_low_db146f7750b273cb(long long _swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_reduce_part_metrics_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
+_gostring_ _wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(ddp_group *_swig_go_0, double *_swig_go_1, long long _swig_go_2, intgo _swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int64_t arg3 ;
@@ -8558,7 +9165,7 @@ _gostring_ _wrap_ddp_group_reduce_part_metrics_low_db146f7750b273cb(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_state_keep_low_db146f7750b273cb(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_keep_low_51f4af94a5759528(struct ddp_state *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   int32_t arg2 ;
   void *arg3 = (void *) 0 ;
@@ -8575,7 +9182,7 @@ _gostring_ _wrap_ddp_state_keep_low_db146f7750b273cb(struct ddp_state *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_get_kept_low_db146f7750b273cb(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_kept_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2, long long *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   void *arg2 = (void *) 0 ;
   int64_t arg3 ;
@@ -8594,7 +9201,7 @@ _gostring_ _wrap_ddp_group_get_kept_low_db146f7750b273cb(ddp_group *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_state_save_latest_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
+_gostring_ _wrap_ddp_state_save_latest_low_51f4af94a5759528(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   int64_t arg3 ;
@@ -8616,7 +9223,7 @@ _gostring_ _wrap_ddp_state_save_latest_low_db146f7750b273cb(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_state_load_latest_low_db146f7750b273cb(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
+_gostring_ _wrap_ddp_state_load_latest_low_51f4af94a5759528(struct ddp_state *_swig_go_0, _gostring_ _swig_go_1, struct ddp_load_options *_swig_go_2, struct ddp_load_report *_swig_go_3) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_load_options *arg3 = (ddp_load_options *) 0 ;
@@ -8640,7 +9247,7 @@ _gostring_ _wrap_ddp_state_load_latest_low_db146f7750b273cb(struct ddp_state *_s
 }
 
 
-_gostring_ _wrap_ddp_model_get_loaded_file_low_db146f7750b273cb(ddp_model *_swig_go_0) {
+_gostring_ _wrap_ddp_model_get_loaded_file_low_51f4af94a5759528(ddp_model *_swig_go_0) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   char *result = 0 ;
   _gostring_ _swig_go_result;
@@ -8653,7 +9260,7 @@ _gostring_ _wrap_ddp_model_get_loaded_file_low_db146f7750b273cb(ddp_model *_swig
 }
 
 
-_gostring_ _wrap_ddp_model_get_skipped_low_db146f7750b273cb(ddp_model *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_model_get_skipped_low_51f4af94a5759528(ddp_model *_swig_go_0, long long _swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   int64_t arg2 ;
   char *result = 0 ;
@@ -8668,7 +9275,7 @@ _gostring_ _wrap_ddp_model_get_skipped_low_db146f7750b273cb(ddp_model *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_state_save_local_low_db146f7750b273cb(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
+_gostring_ _wrap_ddp_state_save_local_low_51f4af94a5759528(struct ddp_state *_swig_go_0, ddp_write_fn _swig_go_1, void *_swig_go_2) {
   ddp_state *arg1 = (ddp_state *) 0 ;
   ddp_write_fn arg2 = (ddp_write_fn) 0 ;
   void *arg3 = (void *) 0 ;
@@ -8685,7 +9292,7 @@ _gostring_ _wrap_ddp_state_save_local_low_db146f7750b273cb(struct ddp_state *_sw
 }
 
 
-void _wrap_ddp_outer_options_struct_size_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8697,7 +9304,7 @@ void _wrap_ddp_outer_options_struct_size_set_low_db146f7750b273cb(struct ddp_out
 }
 
 
-long long _wrap_ddp_outer_options_struct_size_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8710,7 +9317,7 @@ long long _wrap_ddp_outer_options_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_outer_options_every_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_every_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8722,7 +9329,7 @@ void _wrap_ddp_outer_options_every_set_low_db146f7750b273cb(struct ddp_outer_opt
 }
 
 
-long long _wrap_ddp_outer_options_every_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_every_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8735,7 +9342,7 @@ long long _wrap_ddp_outer_options_every_get_low_db146f7750b273cb(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_overlap_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t arg2 ;
   
@@ -8747,7 +9354,7 @@ void _wrap_ddp_outer_options_overlap_set_low_db146f7750b273cb(struct ddp_outer_o
 }
 
 
-long long _wrap_ddp_outer_options_overlap_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+long long _wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8760,7 +9367,7 @@ long long _wrap_ddp_outer_options_overlap_get_low_db146f7750b273cb(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_options_rate_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8772,7 +9379,7 @@ void _wrap_ddp_outer_options_rate_set_low_db146f7750b273cb(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_rate_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8785,7 +9392,7 @@ double _wrap_ddp_outer_options_rate_get_low_db146f7750b273cb(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_momentum_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8797,7 +9404,7 @@ void _wrap_ddp_outer_options_momentum_set_low_db146f7750b273cb(struct ddp_outer_
 }
 
 
-double _wrap_ddp_outer_options_momentum_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_momentum_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8810,7 +9417,7 @@ double _wrap_ddp_outer_options_momentum_get_low_db146f7750b273cb(struct ddp_oute
 }
 
 
-void _wrap_ddp_outer_options_keep_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
+void _wrap_ddp_outer_options_keep_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, double _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double arg2 ;
   
@@ -8822,7 +9429,7 @@ void _wrap_ddp_outer_options_keep_set_low_db146f7750b273cb(struct ddp_outer_opti
 }
 
 
-double _wrap_ddp_outer_options_keep_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+double _wrap_ddp_outer_options_keep_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   double result;
   double _swig_go_result;
@@ -8835,7 +9442,7 @@ double _wrap_ddp_outer_options_keep_get_low_db146f7750b273cb(struct ddp_outer_op
 }
 
 
-void _wrap_ddp_outer_options_fragments_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_fragments_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8847,7 +9454,7 @@ void _wrap_ddp_outer_options_fragments_set_low_db146f7750b273cb(struct ddp_outer
 }
 
 
-int _wrap_ddp_outer_options_fragments_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_fragments_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8860,7 +9467,7 @@ int _wrap_ddp_outer_options_fragments_get_low_db146f7750b273cb(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_options_nesterov_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_nesterov_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8872,7 +9479,7 @@ void _wrap_ddp_outer_options_nesterov_set_low_db146f7750b273cb(struct ddp_outer_
 }
 
 
-int _wrap_ddp_outer_options_nesterov_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_nesterov_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8885,7 +9492,7 @@ int _wrap_ddp_outer_options_nesterov_get_low_db146f7750b273cb(struct ddp_outer_o
 }
 
 
-void _wrap_ddp_outer_options_bits_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_bits_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8897,7 +9504,7 @@ void _wrap_ddp_outer_options_bits_set_low_db146f7750b273cb(struct ddp_outer_opti
 }
 
 
-int _wrap_ddp_outer_options_bits_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_bits_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8910,7 +9517,7 @@ int _wrap_ddp_outer_options_bits_get_low_db146f7750b273cb(struct ddp_outer_optio
 }
 
 
-void _wrap_ddp_outer_options_error_feedback_set_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
+void _wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, int _swig_go_1) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t arg2 ;
   
@@ -8922,7 +9529,7 @@ void _wrap_ddp_outer_options_error_feedback_set_low_db146f7750b273cb(struct ddp_
 }
 
 
-int _wrap_ddp_outer_options_error_feedback_get_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+int _wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   int32_t result;
   int _swig_go_result;
@@ -8935,7 +9542,7 @@ int _wrap_ddp_outer_options_error_feedback_get_low_db146f7750b273cb(struct ddp_o
 }
 
 
-struct ddp_outer_options *_wrap_new_ddp_outer_options_low_db146f7750b273cb() {
+struct ddp_outer_options *_wrap_new_ddp_outer_options_low_51f4af94a5759528() {
   struct ddp_outer_options *result = 0 ;
   struct ddp_outer_options *_swig_go_result;
   
@@ -8946,7 +9553,7 @@ struct ddp_outer_options *_wrap_new_ddp_outer_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_outer_options_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0) {
+void _wrap_delete_ddp_outer_options_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0) {
   struct ddp_outer_options *arg1 = (struct ddp_outer_options *) 0 ;
   
   arg1 = *(struct ddp_outer_options **)&_swig_go_0; 
@@ -8956,7 +9563,7 @@ void _wrap_delete_ddp_outer_options_low_db146f7750b273cb(struct ddp_outer_option
 }
 
 
-void _wrap_ddp_outer_stats_struct_size_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8968,7 +9575,7 @@ void _wrap_ddp_outer_stats_struct_size_set_low_db146f7750b273cb(struct ddp_outer
 }
 
 
-long long _wrap_ddp_outer_stats_struct_size_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -8981,7 +9588,7 @@ long long _wrap_ddp_outer_stats_struct_size_get_low_db146f7750b273cb(struct ddp_
 }
 
 
-void _wrap_ddp_outer_stats_steps_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -8993,7 +9600,7 @@ void _wrap_ddp_outer_stats_steps_set_low_db146f7750b273cb(struct ddp_outer_stats
 }
 
 
-long long _wrap_ddp_outer_stats_steps_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9006,7 +9613,7 @@ long long _wrap_ddp_outer_stats_steps_get_low_db146f7750b273cb(struct ddp_outer_
 }
 
 
-void _wrap_ddp_outer_stats_exchanges_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9018,7 +9625,7 @@ void _wrap_ddp_outer_stats_exchanges_set_low_db146f7750b273cb(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_exchanges_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9031,7 +9638,7 @@ long long _wrap_ddp_outer_stats_exchanges_get_low_db146f7750b273cb(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_under_way_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9043,7 +9650,7 @@ void _wrap_ddp_outer_stats_under_way_set_low_db146f7750b273cb(struct ddp_outer_s
 }
 
 
-long long _wrap_ddp_outer_stats_under_way_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9056,7 +9663,7 @@ long long _wrap_ddp_outer_stats_under_way_get_low_db146f7750b273cb(struct ddp_ou
 }
 
 
-void _wrap_ddp_outer_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9068,7 +9675,7 @@ void _wrap_ddp_outer_stats_sent_bytes_set_low_db146f7750b273cb(struct ddp_outer_
 }
 
 
-long long _wrap_ddp_outer_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9081,7 +9688,7 @@ long long _wrap_ddp_outer_stats_sent_bytes_get_low_db146f7750b273cb(struct ddp_o
 }
 
 
-void _wrap_ddp_outer_stats_wait_ns_set_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0, long long _swig_go_1) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t arg2 ;
   
@@ -9093,7 +9700,7 @@ void _wrap_ddp_outer_stats_wait_ns_set_low_db146f7750b273cb(struct ddp_outer_sta
 }
 
 
-long long _wrap_ddp_outer_stats_wait_ns_get_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+long long _wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9106,7 +9713,7 @@ long long _wrap_ddp_outer_stats_wait_ns_get_low_db146f7750b273cb(struct ddp_oute
 }
 
 
-struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_db146f7750b273cb() {
+struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_51f4af94a5759528() {
   struct ddp_outer_stats *result = 0 ;
   struct ddp_outer_stats *_swig_go_result;
   
@@ -9117,7 +9724,7 @@ struct ddp_outer_stats *_wrap_new_ddp_outer_stats_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_outer_stats_low_db146f7750b273cb(struct ddp_outer_stats *_swig_go_0) {
+void _wrap_delete_ddp_outer_stats_low_51f4af94a5759528(struct ddp_outer_stats *_swig_go_0) {
   struct ddp_outer_stats *arg1 = (struct ddp_outer_stats *) 0 ;
   
   arg1 = *(struct ddp_outer_stats **)&_swig_go_0; 
@@ -9127,7 +9734,7 @@ void _wrap_delete_ddp_outer_stats_low_db146f7750b273cb(struct ddp_outer_stats *_
 }
 
 
-_gostring_ _wrap_ddp_outer_options_init_low_db146f7750b273cb(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_outer_options_init_low_51f4af94a5759528(struct ddp_outer_options *_swig_go_0, long long _swig_go_1) {
   ddp_outer_options *arg1 = (ddp_outer_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -9142,7 +9749,7 @@ _gostring_ _wrap_ddp_outer_options_init_low_db146f7750b273cb(struct ddp_outer_op
 }
 
 
-_gostring_ _wrap_ddp_outer_create_low_db146f7750b273cb(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
+_gostring_ _wrap_ddp_outer_create_low_51f4af94a5759528(ddp_model *_swig_go_0, struct ddp_outer_options *_swig_go_1, ddp_outer **_swig_go_2) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   ddp_outer_options *arg2 = (ddp_outer_options *) 0 ;
   ddp_outer **arg3 = (ddp_outer **) 0 ;
@@ -9159,7 +9766,7 @@ _gostring_ _wrap_ddp_outer_create_low_db146f7750b273cb(ddp_model *_swig_go_0, st
 }
 
 
-void _wrap_ddp_outer_destroy_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
+void _wrap_ddp_outer_destroy_low_51f4af94a5759528(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   
   arg1 = *(ddp_outer **)&_swig_go_0; 
@@ -9169,7 +9776,7 @@ void _wrap_ddp_outer_destroy_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_step_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_step_low_51f4af94a5759528(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9182,7 +9789,7 @@ _gostring_ _wrap_ddp_outer_step_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_sync_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
+_gostring_ _wrap_ddp_outer_sync_low_51f4af94a5759528(ddp_outer *_swig_go_0) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9195,7 +9802,7 @@ _gostring_ _wrap_ddp_outer_sync_low_db146f7750b273cb(ddp_outer *_swig_go_0) {
 }
 
 
-_gostring_ _wrap_ddp_outer_get_stats_low_db146f7750b273cb(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
+_gostring_ _wrap_ddp_outer_get_stats_low_51f4af94a5759528(ddp_outer *_swig_go_0, struct ddp_outer_stats *_swig_go_1) {
   ddp_outer *arg1 = (ddp_outer *) 0 ;
   ddp_outer_stats *arg2 = (ddp_outer_stats *) 0 ;
   ddp_status result;
@@ -9210,7 +9817,7 @@ _gostring_ _wrap_ddp_outer_get_stats_low_db146f7750b273cb(ddp_outer *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_get_waits_low_db146f7750b273cb(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_group_get_waits_low_51f4af94a5759528(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
   int32_t arg3 ;
@@ -9229,7 +9836,7 @@ _gostring_ _wrap_ddp_group_get_waits_low_db146f7750b273cb(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_barrier_low_db146f7750b273cb(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
+_gostring_ _wrap_ddp_group_post_barrier_low_51f4af94a5759528(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_request **arg2 = (ddp_request **) 0 ;
   ddp_status result;
@@ -9244,7 +9851,7 @@ _gostring_ _wrap_ddp_group_post_barrier_low_db146f7750b273cb(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9265,7 +9872,7 @@ _gostring_ _wrap_ddp_group_post_all_reduce_low_db146f7750b273cb(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9286,7 +9893,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_low_db146f7750b273cb(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9309,7 +9916,7 @@ _gostring_ _wrap_ddp_group_post_reduce_scatter_low_db146f7750b273cb(ddp_group *_
 }
 
 
-_gostring_ _wrap_ddp_group_post_broadcast_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+_gostring_ _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9330,7 +9937,7 @@ _gostring_ _wrap_ddp_group_post_broadcast_low_db146f7750b273cb(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_group_post_reduce_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_reduce arg3 ;
@@ -9353,7 +9960,7 @@ _gostring_ _wrap_ddp_group_post_reduce_low_db146f7750b273cb(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_gather_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9376,7 +9983,7 @@ _gostring_ _wrap_ddp_group_post_gather_low_db146f7750b273cb(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_post_scatter_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9399,7 +10006,7 @@ _gostring_ _wrap_ddp_group_post_scatter_low_db146f7750b273cb(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_to_all_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
+_gostring_ _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9424,7 +10031,7 @@ _gostring_ _wrap_ddp_group_post_all_to_all_low_db146f7750b273cb(ddp_group *_swig
 }
 
 
-_gostring_ _wrap_ddp_group_post_all_gather_counts_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   ddp_tensor *arg3 = (ddp_tensor *) 0 ;
@@ -9447,7 +10054,7 @@ _gostring_ _wrap_ddp_group_post_all_gather_counts_low_db146f7750b273cb(ddp_group
 }
 
 
-_gostring_ _wrap_ddp_group_post_send_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_send_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9470,7 +10077,7 @@ _gostring_ _wrap_ddp_group_post_send_low_db146f7750b273cb(ddp_group *_swig_go_0,
 }
 
 
-_gostring_ _wrap_ddp_group_post_receive_low_db146f7750b273cb(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+_gostring_ _wrap_ddp_group_post_receive_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_tensor *arg2 = (ddp_tensor *) 0 ;
   int32_t arg3 ;
@@ -9493,7 +10100,7 @@ _gostring_ _wrap_ddp_group_post_receive_low_db146f7750b273cb(ddp_group *_swig_go
 }
 
 
-_gostring_ _wrap_ddp_request_test_low_db146f7750b273cb(ddp_request *_swig_go_0, int *_swig_go_1) {
+_gostring_ _wrap_ddp_request_test_low_51f4af94a5759528(ddp_request *_swig_go_0, int *_swig_go_1) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t *arg2 = (int32_t *) 0 ;
   ddp_status result;
@@ -9508,7 +10115,7 @@ _gostring_ _wrap_ddp_request_test_low_db146f7750b273cb(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_low_db146f7750b273cb(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
+_gostring_ _wrap_ddp_request_wait_low_51f4af94a5759528(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t arg2 ;
   int32_t *arg3 = (int32_t *) 0 ;
@@ -9525,7 +10132,7 @@ _gostring_ _wrap_ddp_request_wait_low_db146f7750b273cb(ddp_request *_swig_go_0, 
 }
 
 
-_gostring_ _wrap_ddp_request_wait_any_low_db146f7750b273cb(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
+_gostring_ _wrap_ddp_request_wait_any_low_51f4af94a5759528(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
   int64_t *arg1 = (int64_t *) 0 ;
   int32_t arg2 ;
   int64_t arg3 ;
@@ -9544,33 +10151,33 @@ _gostring_ _wrap_ddp_request_wait_any_low_db146f7750b273cb(long long *_swig_go_0
 }
 
 
-long long _wrap_ddp_request_id_low_db146f7750b273cb(ddp_request *_swig_go_0) {
+long long _wrap_ddp_request_get_id_low_51f4af94a5759528(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int64_t result;
   long long _swig_go_result;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
   
-  result = ddp_request_id((struct ddp_request const *)arg1);
+  result = ddp_request_get_id((struct ddp_request const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-int _wrap_ddp_request_source_low_db146f7750b273cb(ddp_request *_swig_go_0) {
+int _wrap_ddp_request_get_source_low_51f4af94a5759528(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   int32_t result;
   int _swig_go_result;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
   
-  result = ddp_request_source((struct ddp_request const *)arg1);
+  result = ddp_request_get_source((struct ddp_request const *)arg1);
   _swig_go_result = result; 
   return _swig_go_result;
 }
 
 
-void _wrap_ddp_request_destroy_low_db146f7750b273cb(ddp_request *_swig_go_0) {
+void _wrap_ddp_request_destroy_low_51f4af94a5759528(ddp_request *_swig_go_0) {
   ddp_request *arg1 = (ddp_request *) 0 ;
   
   arg1 = *(ddp_request **)&_swig_go_0; 
@@ -9580,7 +10187,7 @@ void _wrap_ddp_request_destroy_low_db146f7750b273cb(ddp_request *_swig_go_0) {
 }
 
 
-void _wrap_ddp_trace_options_struct_size_set_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -9592,7 +10199,7 @@ void _wrap_ddp_trace_options_struct_size_set_low_db146f7750b273cb(struct ddp_tra
 }
 
 
-long long _wrap_ddp_trace_options_struct_size_get_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9605,7 +10212,7 @@ long long _wrap_ddp_trace_options_struct_size_get_low_db146f7750b273cb(struct dd
 }
 
 
-void _wrap_ddp_trace_options_capacity_set_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+void _wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t arg2 ;
   
@@ -9617,7 +10224,7 @@ void _wrap_ddp_trace_options_capacity_set_low_db146f7750b273cb(struct ddp_trace_
 }
 
 
-long long _wrap_ddp_trace_options_capacity_get_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
+long long _wrap_ddp_trace_options_capacity_get_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   int64_t result;
   long long _swig_go_result;
@@ -9630,7 +10237,7 @@ long long _wrap_ddp_trace_options_capacity_get_low_db146f7750b273cb(struct ddp_t
 }
 
 
-struct ddp_trace_options *_wrap_new_ddp_trace_options_low_db146f7750b273cb() {
+struct ddp_trace_options *_wrap_new_ddp_trace_options_low_51f4af94a5759528() {
   struct ddp_trace_options *result = 0 ;
   struct ddp_trace_options *_swig_go_result;
   
@@ -9641,7 +10248,7 @@ struct ddp_trace_options *_wrap_new_ddp_trace_options_low_db146f7750b273cb() {
 }
 
 
-void _wrap_delete_ddp_trace_options_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0) {
+void _wrap_delete_ddp_trace_options_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0) {
   struct ddp_trace_options *arg1 = (struct ddp_trace_options *) 0 ;
   
   arg1 = *(struct ddp_trace_options **)&_swig_go_0; 
@@ -9651,7 +10258,7 @@ void _wrap_delete_ddp_trace_options_low_db146f7750b273cb(struct ddp_trace_option
 }
 
 
-_gostring_ _wrap_ddp_trace_options_init_low_db146f7750b273cb(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
+_gostring_ _wrap_ddp_trace_options_init_low_51f4af94a5759528(struct ddp_trace_options *_swig_go_0, long long _swig_go_1) {
   ddp_trace_options *arg1 = (ddp_trace_options *) 0 ;
   int64_t arg2 ;
   ddp_status result;
@@ -9666,7 +10273,7 @@ _gostring_ _wrap_ddp_trace_options_init_low_db146f7750b273cb(struct ddp_trace_op
 }
 
 
-_gostring_ _wrap_ddp_group_start_trace_low_db146f7750b273cb(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
+_gostring_ _wrap_ddp_group_start_trace_low_51f4af94a5759528(ddp_group *_swig_go_0, _gostring_ _swig_go_1, struct ddp_trace_options *_swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   ddp_trace_options *arg3 = (ddp_trace_options *) 0 ;
@@ -9688,7 +10295,7 @@ _gostring_ _wrap_ddp_group_start_trace_low_db146f7750b273cb(ddp_group *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_group_stop_trace_low_db146f7750b273cb(ddp_group *_swig_go_0) {
+_gostring_ _wrap_ddp_group_stop_trace_low_51f4af94a5759528(ddp_group *_swig_go_0) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   ddp_status result;
   _gostring_ _swig_go_result;
@@ -9701,7 +10308,7 @@ _gostring_ _wrap_ddp_group_stop_trace_low_db146f7750b273cb(ddp_group *_swig_go_0
 }
 
 
-_gostring_ _wrap_ddp_group_log_metric_low_54d6d97b8f83fd5b(ddp_group *_swig_go_0, _gostring_ _swig_go_1, double _swig_go_2) {
+_gostring_ _wrap_ddp_group_log_metric_low_51f4af94a5759528(ddp_group *_swig_go_0, _gostring_ _swig_go_1, double _swig_go_2) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   char *arg2 = (char *) 0 ;
   double arg3 ;

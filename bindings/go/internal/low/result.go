@@ -7,15 +7,44 @@ import (
 	"strings"
 )
 
-// Fail makes the error for a status and its text. Package ddp sets it before anything can fail.
-var Fail func(status int32, text string) error
+// Details are the numbers of an error.
+type Details struct {
+	Call, OtherCall           string
+	BytesExpected, BytesGot   int64
+	RankCount, ParameterCount int
+	Ranks, Parameters         []int
+}
 
-// result takes apart what low.i packed: "" is success, else "<status> <text>".
+// Fail makes the error for a status, its text and its numbers. Package ddp sets it before anything can fail.
+var Fail func(status int32, text string, details Details) error
+
+// result takes apart what low.i packed; "" is success.
 func result(packed string) error {
 	if packed == "" {
 		return nil
 	}
-	number, text, _ := strings.Cut(packed, " ")
-	status, _ := strconv.Atoi(number)
-	return Fail(int32(status), text)
+	word := func() string {
+		var first string
+		first, packed, _ = strings.Cut(packed, " ")
+		if first == "-" {
+			return ""
+		}
+		return first
+	}
+	number := func() int64 {
+		found, _ := strconv.ParseInt(word(), 10, 64)
+		return found
+	}
+	list := func() (found []int) {
+		for _, each := range strings.FieldsFunc(word(), func(r rune) bool { return r == ',' }) {
+			one, _ := strconv.Atoi(each)
+			found = append(found, one)
+		}
+		return found
+	}
+	status := int32(number())
+	details := Details{Call: word(), OtherCall: word(), BytesExpected: number(), BytesGot: number()}
+	details.RankCount, details.Ranks = int(number()), list()
+	details.ParameterCount, details.Parameters = int(number()), list()
+	return Fail(status, packed, details)
 }

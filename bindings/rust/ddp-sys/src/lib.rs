@@ -161,6 +161,59 @@ pub const DDP_LOG_OFF: ddp_log_level = 4;
 /// instead. A forked child logs to the same function.
 pub type ddp_log_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, level: ddp_log_level, text: *const c_char)>;
 
+/// A message of the log. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_log_message {
+    /// set by the library: sizeof(ddp_log_message) as it knows it
+    pub struct_size: i64,
+    /// never DDP_LOG_OFF
+    pub level: ddp_log_level,
+    /// of the error that the message reports; DDP_OK: it reports none
+    pub code: ddp_status,
+    /// ddp_group_get_number of the group that the message is about; 0: of none, or not known
+    pub group: i64,
+    /// of this process in that group; -1: not known yet, or no group
+    pub rank: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Receives log messages (ddp_add_log_listener). Called from any thread, one message at a time in the whole process. It may
+/// call ddp_add_log_listener, ddp_remove_log_listener (also for itself) and ddp_set_log; it must not make other calls of
+/// libddp, nor wait for a thread that does. A message that libddp logs on the same thread meanwhile goes to stderr alone. If
+/// a C++ exception leaves it, the line goes to stderr. A forked child logs to the same functions. `message` and `text`, which
+/// is one line without a newline, are valid during the call.
+pub type ddp_log_listener_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, message: *const ddp_log_message, text: *const c_char)>;
+
+/// What an error is about, as numbers: ddp_get_error_details. A program reads them in the place of the text, which may
+/// change. Since 0.1.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_error_details {
+    /// set by the caller
+    pub struct_size: i64,
+    /// that the failed call has returned; DDP_OK: no call has failed on this thread
+    pub status: ddp_status,
+    /// ranks that the error is about, see ddp_get_error_ranks
+    pub rank_count: i32,
+    /// parameters that it is about, see ddp_get_error_parameters
+    pub parameter_count: i32,
+    /// the collective call that failed, for ddp_call_name(); of DIFFERENT_CALLS, that of the first
+    ///                               of the two ranks. 0: the call was not collective
+    pub call: i32,
+    /// of DIFFERENT_CALLS, that of the second of the two ranks; else 0
+    pub other_call: i32,
+    /// 0
+    pub reserved: i32,
+    /// where sizes differ, of the receiver or the lower rank; -1: it is not about sizes
+    pub bytes_expected: i64,
+    /// where sizes differ, of the sender or the other rank; -1
+    pub bytes_got: i64,
+}
+
+pub const DDP_MAX_ERROR_LIST: i32 = 128;
+
 /// Store a value under a key, for other ranks. Returns 0 on success. `key` is text, `value` any bytes.
 pub type ddp_store_set_fn = Option<unsafe extern "C" fn(user_data: *mut c_void, key: *const c_char, value: *const c_void, bytes: i64) -> i32>;
 
@@ -303,10 +356,10 @@ pub struct ddp_model_options {
     /// DDP_DRIFT_REPORT (default) or DDP_DRIFT_RESEND
     pub drift: ddp_drift,
     /// k: every k-th REDUCE pass ends with a comparison of the parameters of all ranks (one pass over
-    ///                             memory and one small message); 0 (default): only ddp_model_check compares. With an optimizer that
-    ///                             has shard and in_backward it finds no drift: such a pass gives each owner's values to all ranks
-    ///                             before the comparison, also values that have drifted on the owner. With shard alone it finds what
-    ///                             has drifted since the last ddp_optimizer_step
+    ///                             memory and one small message); 0 (default): only ddp_model_check_replicas compares. With an
+    ///                             optimizer that   has shard and in_backward it finds no drift: such a pass gives each owner's values
+    ///                             to all ranks   before the comparison, also values that have drifted on the owner. With shard alone
+    ///                             it   finds what   has drifted since the last ddp_optimizer_step
     pub check_every: i64,
     /// DDP_DIVISOR_WORLD (default) or DDP_DIVISOR_WEIGHTS
     pub divisor: ddp_divisor,
@@ -386,9 +439,10 @@ pub struct ddp_pass_report {
     pub last: i32,
     /// sum of their weights, formed in the tree over the ranks
     pub weight: f64,
-    /// bit r is set if rank r, from 0 to 62, is not one of the contributors; of ranks from 63 on nothing is
-    ///                      said
-    pub absent: i64,
+    /// ranks that are not among the contributors: ddp_model_get_absent lists them
+    pub absent_count: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 /// What a step does about gradients with infinite or NaN elements; every rank does the same. Since 0.1.
@@ -621,6 +675,8 @@ pub struct ddp_sampler {
     ///                            changed: what is left is dealt out over `size` ranks. 0 to dataset_size
     pub seen: i64,
 }
+
+pub const DDP_EXPERIMENTAL_VERSION: i32 = 1;
 
 /// A rule of the program. Since 0.1.
 #[repr(C)]
@@ -948,7 +1004,38 @@ extern "C" {
     /// @return bytes the whole text needs with its terminator. Local, any thread, cannot fail. Since 0.1.
     pub fn ddp_copy_last_error(buffer: *mut c_char, capacity: i64) -> i64;
 
-    /// Choose where log messages go. The only process-wide setting of the library.
+    /// Numbers of the last call that failed on this thread, which ddp_last_error() describes. They are replaced by the next call
+    /// that fails on this thread; a call that succeeds does not touch them.
+    ///
+    /// - parameters that were not marked: the ranks that did not mark them, or that abandoned the pass; the parameters, of each
+    ///   rank the first 1,024;
+    /// - MISMATCH of replicas: the ranks in the minority, or all if no content is on most ranks; all parameters that differ;
+    /// - MISMATCH of ddp_model_commit: the ranks that differ from rank 0; the first parameter that differs, with its bytes;
+    /// - any other MISMATCH: the ranks that differ from rank 0, or the ranks of the message, with its bytes;
+    /// - PEER_FAILED and ABORTED: the rank that died, failed or left; TIMED_OUT: the ranks that are late;
+    /// - DIFFERENT_CALLS: two ranks and both calls; bytes, if the same call has other sizes;
+    /// - TOO_FEW_RANKS: the ranks that are dead; NO_MAJORITY: those that are out of reach.
+    /// @param out_details filled; struct_size set by the caller
+    /// Local, any thread. Errors: INVALID_ARGUMENT (which replaces the error that was asked for). Since 0.1.
+    pub fn ddp_get_error_details(out_details: *mut ddp_error_details) -> ddp_status;
+
+    /// The ranks of ddp_get_error_details, in the group of the failed call.
+    /// @param ranks filled with at most `capacity` ranks, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+    /// @param out_count how many ranks the error is about, whatever the capacity, also if it is more than DDP_MAX_ERROR_LIST
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_get_error_ranks(ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// The parameters of ddp_get_error_details, as their indices in the model of the failed call.
+    /// @param indices filled with at most `capacity` indices, ascending, of at most DDP_MAX_ERROR_LIST; NULL if capacity is 0
+    /// @param out_count how many parameters the error is about, whatever the capacity
+    /// Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_get_error_parameters(indices: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
+
+    /// Name of a call as in ddp_error_details and ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number.
+    /// Constant text; the numbers may be others in another version of the library. Local, any thread. Since 0.1.
+    pub fn ddp_call_name(call: i32) -> *const c_char;
+
+    /// Choose where log messages go. Listeners (ddp_add_log_listener) get them too, whatever is set here.
     /// Without a call messages of WARNING and above go to stderr; DDP_LOG=debug|info|warning|error|off changes the level.
     /// @param min_level messages below it are dropped
     /// @param fn receiver; NULL restores stderr
@@ -956,6 +1043,23 @@ extern "C" {
     /// Local, any thread; returns when no call of the former receiver is in progress.
     /// Errors: INVALID_ARGUMENT (unknown level). Since 0.1.
     pub fn ddp_set_log(min_level: ddp_log_level, fn_: ddp_log_fn, user_data: *mut c_void) -> ddp_status;
+
+    /// Add a receiver of log messages, for a library or a framework that shares the process with others. Every listener gets each
+    /// message of its level and above, in the order in which they were added.
+    /// @param min_level messages below it are dropped; DDP_LOG_OFF: all
+    /// @param fn receiver; not NULL. The same function may be added several times
+    /// @param user_data handed to fn; the caller's, until ddp_remove_log_listener has returned
+    /// @param out_listener its number, for ddp_remove_log_listener
+    /// Local, any thread, also inside a listener, which does not get the message that is being handed over.
+    /// Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (64 listeners are there). Since 0.1.
+    pub fn ddp_add_log_listener(min_level: ddp_log_level, fn_: ddp_log_listener_fn, user_data: *mut c_void, out_listener: *mut i64) -> ddp_status;
+
+    /// Remove a listener. When this returns it is not running, and is never called again. Inside the listener itself, on the same
+    /// thread: it is not called again when that call has returned.
+    /// @param listener of ddp_add_log_listener; 0 and a number that was removed already are ignored
+    /// Local, any thread; waits for a message that is being handed over on another thread. Errors: INVALID_ARGUMENT (a number
+    /// that was never given out). Since 0.1.
+    pub fn ddp_remove_log_listener(listener: i64) -> ddp_status;
 
     /// Write the defaults.
     /// @param options filled; not NULL
@@ -1023,13 +1127,18 @@ extern "C" {
     pub fn ddp_group_status(group: *const ddp_group) -> ddp_status;
 
     /// This rank's number, 0 to size - 1; -1 if `group` is not a group. Local, any thread. Since 0.1.
-    pub fn ddp_group_rank(group: *const ddp_group) -> i32;
+    pub fn ddp_group_get_rank(group: *const ddp_group) -> i32;
+
+    /// Number of this group in this process: 1 for the first one that was created, and never used again; the same after
+    /// ddp_group_recover. Other ranks may have another number for it. As in ddp_log_message. 0 if `group` is not a group.
+    /// Local, any thread. Since 0.1.
+    pub fn ddp_group_get_number(group: *const ddp_group) -> i64;
 
     /// Number of ranks; -1 if `group` is not a group. Local, any thread. Since 0.1.
-    pub fn ddp_group_size(group: *const ddp_group) -> i32;
+    pub fn ddp_group_get_size(group: *const ddp_group) -> i32;
 
     /// What the group really uses (never AUTO when the world size is above 1). Local, any thread. Since 0.1.
-    pub fn ddp_group_backend(group: *const ddp_group) -> ddp_backend;
+    pub fn ddp_group_get_backend(group: *const ddp_group) -> ddp_backend;
 
     /// Return when all ranks have called. Collective, blocks.
     /// Errors: TIMED_OUT, PEER_FAILED, ABORTED, DIFFERENT_CALLS (another rank made another call, whatever the two are: all ranks
@@ -1208,6 +1317,19 @@ extern "C" {
     /// Local. Errors: as ddp_model_add_parameter. Since 0.1.
     pub fn ddp_model_add_array(model: *mut ddp_model, name: *const c_char, data: *mut f32, grad: *mut f32, count: i64, out_index: *mut i32) -> ddp_status;
 
+    /// Lend a parameter whose gradient comes later, for frameworks that allocate gradients in each pass: ddp_model_set_grad gives
+    /// it, and may do so before ddp_model_commit. Until then libddp writes nothing to the parameter's gradient. Refused with
+    /// INVALID_STATE and the parameter's name, while it has no gradient: its marks; a pass that ends without its mark, also with
+    /// DDP_UNUSED_ALLOW, because the result has no place (on all ranks); ddp_model_skip_backward; ddp_optimizer_step; and what
+    /// reads or changes gradients, but ddp_model_zero_grad leaves it out. ddp_model_abandon_backward and ddp_model_join need
+    /// none: they may take as much memory as the gradient has.
+    /// @param name as for ddp_model_add_parameter
+    /// @param value as for ddp_model_add_parameter, in host memory
+    /// @param out_index its number, counted from 0; may be NULL
+    /// Local. Errors: as ddp_model_add_parameter; NOT_SUPPORTED (a value on a GPU), OUT_OF_MEMORY (addresses for as many bytes,
+    /// which take no memory). Since 0.1.
+    pub fn ddp_model_add_parameter_without_grad(model: *mut ddp_model, name: *const c_char, value: *const ddp_tensor, out_index: *mut i32) -> ddp_status;
+
     /// Lend a tensor that is not trained but belongs to the model (running statistics, tables): any dtype. It gets rank 0's
     /// values at commit and is part of checkpoints. Arguments and errors as in ddp_model_add_parameter; buffers and parameters
     /// share one space of names. Local. Since 0.1.
@@ -1223,7 +1345,8 @@ extern "C" {
     pub fn ddp_model_get_parameter_count(model: *const ddp_model) -> i32;
 
     /// Where the gradient of a parameter lives. The address never changes until ddp_model_set_grad or ddp_model_destroy.
-    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed). Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (libddp owns it and the model is not committed; or the parameter was added
+    /// without a gradient and has none). Since 0.1.
     pub fn ddp_model_get_grad(model: *const ddp_model, index: i32, out_grad: *mut ddp_tensor) -> ddp_status;
 
     /// Where the value of a parameter lives: the lent tensor, or with own_values from ddp_model_commit on memory of libddp, which
@@ -1235,7 +1358,9 @@ extern "C" {
     /// parameter. The parameter must have been registered with a gradient of its own (not NULL).
     /// @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
     ///        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
-    /// gradients of one pass must not overlap (ddp_model_mark_ready) Local. Errors: INVALID_ARGUMENT (also: another dtype, number
+    ///        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
+    ///        gradient: it has none any more, and libddp does not use its memory again
+    /// Local. Errors: INVALID_ARGUMENT (also: another dtype, number
     /// of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
     /// this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
     pub fn ddp_model_set_grad(model: *mut ddp_model, index: i32, grad: *const ddp_tensor) -> ddp_status;
@@ -1251,7 +1376,7 @@ extern "C" {
     /// Collective, blocks. Errors: MISMATCH names the first tensor that differs, parameters before buffers, and the ranks in the
     /// minority. If only buffers differ, as the running means of batch normalisation do, the text advises ddp_model_sync_buffers.
     /// Since 0.1.
-    pub fn ddp_model_check(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+    pub fn ddp_model_check_replicas(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// One 64-bit hash over the names and contents of all parameters, on this rank (XXH3). Equal on all ranks if they hold the
     /// same model.
@@ -1340,7 +1465,7 @@ extern "C" {
     /// The program has reduced all gradients of the model over the ranks itself, for example with MPI or ddp_group_all_reduce,
     /// and not in a pass. They then count as the gradients of a REDUCE pass that ended well, in which every parameter was used:
     /// they are good for one step of each optimizer. Call it on all ranks before each such step. The gradients must have the same
-    /// bits on all ranks, else the replicas drift apart (ddp_model_check finds it). What was accumulated is forgotten.
+    /// bits on all ranks, else the replicas drift apart (ddp_model_check_replicas finds it). What was accumulated is forgotten.
     /// Local, constant time for each parameter, not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed; a
     /// pass is open; the step that an optimizer with in_backward made within the last pass was not ended by ddp_optimizer_step;
     /// the gradients are sums that a step with divide_in_step will divide; or virtual ranks of a step are done and not reduced,
@@ -1410,6 +1535,14 @@ extern "C" {
     /// Who took part in the last REDUCE pass. `out_report->struct_size` must be set to sizeof(ddp_pass_report) by the caller.
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, or no REDUCE pass has ended). Since 0.1.
     pub fn ddp_model_get_pass_report(model: *const ddp_model, out_report: *mut ddp_pass_report) -> ddp_status;
+
+    /// The ranks that are not among the contributors of the last REDUCE pass, the same on all ranks; with virtual ranks their
+    /// numbers. (Which ranks did not mark which parameters: ddp_get_error_details of the failed ddp_model_end_backward.)
+    /// @param ranks filled with at most `capacity` ranks, ascending; NULL if capacity is 0
+    /// @param out_count how many there are, whatever the capacity
+    /// Cost: a pass in which ranks are absent exchanges one more small message if the group has more than 63 ranks.
+    /// Local. Errors: as ddp_model_get_pass_report. Since 0.1.
+    pub fn ddp_model_get_absent(model: *const ddp_model, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
 
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_optimizer_options_init(options: *mut ddp_optimizer_options, struct_size: i64) -> ddp_status;
@@ -1621,6 +1754,10 @@ extern "C" {
     /// Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_sampler_fill(sampler: *const ddp_sampler, epoch: i64, first: i64, count: i64, out_indices: *mut i64) -> ddp_status;
 
+    /// DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+    /// the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+    pub fn ddp_experimental_version() -> i32;
+
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_custom_options_init(options: *mut ddp_custom_options, struct_size: i64) -> ddp_status;
 
@@ -1712,10 +1849,9 @@ extern "C" {
 
     /// The model's group as a hook may use it. Usable until the hook returns; the library's, not to be destroyed. It takes
     /// ddp_group_all_reduce, ddp_group_all_gather, ddp_group_reduce_scatter and ddp_group_broadcast, on the contents or on host
-    /// memory of your own (`stream` is not looked at), and ddp_group_rank and ddp_group_size. Other functions refuse it with
-    /// INVALID_ARGUMENT.
-    /// Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something else there. Return at
-    /// once then.
+    /// memory of your own (`stream` is not looked at), and ddp_group_get_rank and ddp_group_get_size. Other functions refuse it
+    /// with INVALID_ARGUMENT. Its collectives also answer CALLBACK or MISMATCH: the hook failed on another rank, or did something
+    /// else there. Return at once then.
     /// @param bucket in a hook now
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_get_group(bucket: *mut ddp_bucket, out_group: *mut *mut ddp_group) -> ddp_status;
@@ -1750,7 +1886,7 @@ extern "C" {
     pub fn ddp_model_join(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check reports it (MISMATCH), and a
+    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
     /// checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
     /// (ddp_model_sync_buffers copies buffers).
     /// Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
@@ -1889,10 +2025,6 @@ extern "C" {
     /// @param out_progress filled; struct_size set by the caller
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_progress(group: *const ddp_group, rank: i32, out_progress: *mut ddp_rank_progress) -> ddp_status;
-
-    /// Name of a call as in ddp_rank_progress: "ddp_group_barrier"; "" for 0 and for any other number. Constant text; the
-    /// numbers may be others in another version of the library. Local, any thread. Since 0.1.
-    pub fn ddp_call_name(call: i32) -> *const c_char;
 
     /// Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
     /// addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
@@ -2176,7 +2308,7 @@ extern "C" {
 
     /// Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
     /// @param tensor filled
-    /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_source tells then which it was
+    /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
     /// @param tag 0 or more
     /// @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
     /// @param stream NULL
@@ -2199,7 +2331,7 @@ extern "C" {
     pub fn ddp_request_wait(request: *mut ddp_request, timeout_ms: i64, out_done: *mut i32) -> ddp_status;
 
     /// Wait until one of several requests has ended, of one group or of several.
-    /// @param ids `count` numbers, from ddp_request_id
+    /// @param ids `count` numbers, from ddp_request_get_id
     /// @param count 1 or more
     /// @param timeout_ms at most so long; -1: without a limit. The group's timeout_ms does not count here: a message that does
     ///        not come is waited for as long as the other rank lives
@@ -2210,11 +2342,11 @@ extern "C" {
     pub fn ddp_request_wait_any(ids: *const i64, count: i32, timeout_ms: i64, out_index: *mut i32) -> ddp_status;
 
     /// The number of a request, for ddp_request_wait_any; 0 if `request` is not a request. Local, any thread. Since 0.1.
-    pub fn ddp_request_id(request: *const ddp_request) -> i64;
+    pub fn ddp_request_get_id(request: *const ddp_request) -> i64;
 
     /// The rank that sent what a receive got; -1 until the receive has ended, and for other requests. Local, any thread.
     /// Since 0.1.
-    pub fn ddp_request_source(request: *const ddp_request) -> i32;
+    pub fn ddp_request_get_source(request: *const ddp_request) -> i32;
 
     /// Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
     /// other request that has not ended is waited for.
@@ -2279,11 +2411,13 @@ mod tests {
     #[test]
     fn structs_lie_as_in_c() {
         check!(ddp_tensor, 88, data: 0, dtype: 8, device: 12, device_index: 16, ndim: 20, shape: 24);
+        check!(ddp_log_message, 32, struct_size: 0, level: 8, code: 12, group: 16, rank: 24, reserved: 28);
+        check!(ddp_error_details, 48, struct_size: 0, status: 8, rank_count: 12, parameter_count: 16, call: 20, other_call: 24, reserved: 28, bytes_expected: 32, bytes_got: 40);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
         check!(ddp_group_options, 120, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108, requests: 112);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
-        check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent: 24);
+        check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent_count: 24, reserved: 28);
         check!(ddp_optimizer_options, 64, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40, parameters: 48, parameter_count: 56);
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);

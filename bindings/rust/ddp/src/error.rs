@@ -54,16 +54,60 @@ impl Status {
     }
 }
 
+/// What an error is about, as numbers. A list that is empty and `None` mean: it is not about that, or not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Details {
+    /// Ranks of the group, ascending, at most 128.
+    pub ranks: Vec<usize>,
+    /// How many, also if there are more.
+    pub rank_count: usize,
+    /// Indices of parameters, ascending, at most 128.
+    pub parameters: Vec<usize>,
+    /// How many, also if there are more.
+    pub parameter_count: usize,
+    /// The collective call that failed, as C names it; of [`Status::DifferentCalls`] that of the first of the two ranks.
+    pub call: Option<String>,
+    /// Of [`Status::DifferentCalls`] that of the second.
+    pub other_call: Option<String>,
+    /// Where sizes differ, of the receiver or the lower rank, and of the sender or the other rank.
+    pub bytes: Option<(usize, usize)>,
+}
+
+impl Details {
+    /// Of this thread's last failure.
+    fn last() -> Details {
+        fn list(get: unsafe extern "C" fn(*mut i32, i32, *mut i32) -> sys::ddp_status) -> Vec<usize> {
+            let (mut numbers, mut count) = ([0; sys::DDP_MAX_ERROR_LIST as usize], 0);
+            unsafe { get(numbers.as_mut_ptr(), sys::DDP_MAX_ERROR_LIST, &mut count) };
+            numbers.iter().take(count as usize).map(|number| *number as usize).collect()
+        }
+        let name = |call| text(unsafe { sys::ddp_call_name(call) }).filter(|name| !name.is_empty());
+        let mut found = unsafe { sized::<sys::ddp_error_details>() };
+        unsafe { sys::ddp_get_error_details(&mut found) };
+        Details {
+            ranks: list(sys::ddp_get_error_ranks),
+            rank_count: found.rank_count as usize,
+            parameters: list(sys::ddp_get_error_parameters),
+            parameter_count: found.parameter_count as usize,
+            call: name(found.call),
+            other_call: name(found.other_call),
+            bytes: usize::try_from(found.bytes_expected).ok().zip(usize::try_from(found.bytes_got).ok()),
+        }
+    }
+}
+
 /// A call failed. Shown, it is the library's sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
     text: String,
+    details: Box<Details>,
 }
 
 impl Error {
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Error {
-        Error { status, text: text.into() }
+        Error { status, text: text.into(), details: Box::default() }
     }
 
     pub(crate) fn with_cause(mut self, cause: &str) -> Error {
@@ -77,6 +121,11 @@ impl Error {
 
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What the error is about, as numbers.
+    pub fn details(&self) -> &Details {
+        &self.details
     }
 
     /// Does each error with this status break the group of the call, so that later calls fail too until
@@ -105,7 +154,8 @@ pub(crate) fn check(status: sys::ddp_status) -> Result<()> {
     if status == sys::DDP_OK {
         return Ok(());
     }
-    Err(Error::new(Status::of(status), text(unsafe { sys::ddp_last_error() }).unwrap_or_default()))
+    let text = text(unsafe { sys::ddp_last_error() }).unwrap_or_default();
+    Err(Error { status: Status::of(status), text, details: Box::new(Details::last()) })
 }
 
 /// A text of C, copied; `None` for NULL.

@@ -152,16 +152,21 @@ impl Group {
     }
 
     pub fn rank(&self) -> usize {
-        unsafe { sys::ddp_group_rank(self.handle()) as usize }
+        unsafe { sys::ddp_group_get_rank(self.handle()) as usize }
+    }
+
+    /// Of this group in this process, from 1, as in [`crate::LogMessage`].
+    pub fn number(&self) -> i64 {
+        unsafe { sys::ddp_group_get_number(self.handle()) }
     }
 
     pub fn size(&self) -> usize {
-        unsafe { sys::ddp_group_size(self.handle()) as usize }
+        unsafe { sys::ddp_group_get_size(self.handle()) as usize }
     }
 
     /// What the group really uses; `None`: something that this crate does not know.
     pub fn backend(&self) -> Option<Backend> {
-        let number = unsafe { sys::ddp_group_backend(self.handle()) };
+        let number = unsafe { sys::ddp_group_get_backend(self.handle()) };
         BACKENDS.iter().find(|(_, known)| *known == number).map(|(backend, _)| *backend)
     }
 

@@ -54,6 +54,7 @@ mod custom;
 mod ema;
 mod error;
 mod group;
+mod log;
 mod messages;
 mod model;
 mod optimizer;
@@ -66,7 +67,8 @@ mod tensor;
 
 pub use custom::Slice;
 pub use ema::Ema;
-pub use error::{Error, Result, Status};
+pub use error::{Details, Error, Result, Status};
+pub use log::{LogLevel, LogListener, LogMessage};
 pub use group::{Aborter, Backend, Group, Kept, Parts, Recovery, Reduce};
 pub use model::{Buffer, Model, Parameter, Stats};
 pub use optimizer::Optimizer;

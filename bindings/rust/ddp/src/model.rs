@@ -90,6 +90,27 @@ impl Model {
         Ok(Parameter { index, model: self.handle, elements: PhantomData })
     }
 
+    /// A parameter whose gradient comes later: [`crate::Pass::set_grad`] gives it in each pass, before its mark.
+    pub fn add_parameter_without_grad<T: Float>(&mut self, name: &str, values: Vec<T>, shape: &[usize]) -> Result<Parameter<T>> {
+        let (name, tensor, free) = self.lend(name, values, shape)?;
+        let mut index = -1;
+        let added =
+            check(unsafe { sys::ddp_model_add_parameter_without_grad(self.handle, name.as_ptr().cast(), &tensor, &mut index) });
+        self.keep(added, free)?;
+        Ok(Parameter { index, model: self.handle, elements: PhantomData })
+    }
+
+    /// Frees the gradient of a parameter that was added without one: the next pass needs another [`crate::Pass::set_grad`].
+    pub fn drop_grad<T: Float>(&mut self, parameter: Parameter<T>) -> Result<()> {
+        self.closed()?;
+        let index = self.own(parameter)?;
+        check(unsafe { sys::ddp_model_set_grad(self.handle, index, std::ptr::null()) })?;
+        if let Some(free) = self.grads.remove(&index) {
+            free();
+        }
+        Ok(())
+    }
+
     /// A gradient of the program takes the place of the former one, in an open pass before its mark.
     pub(crate) fn set_grad<T: Float>(&mut self, index: i32, grad: Vec<T>) -> Result<()> {
         let count = [grad.len()];
@@ -268,7 +289,7 @@ impl Model {
 
     /// Fails with `Status::Mismatch` unless all ranks hold the same bits.
     pub fn check_replicas(&mut self) -> Result<()> {
-        check(unsafe { sys::ddp_model_check(self.handle, null_mut()) })
+        check(unsafe { sys::ddp_model_check_replicas(self.handle, null_mut()) })
     }
 
     /// A hash over names and contents of all parameters of this rank.

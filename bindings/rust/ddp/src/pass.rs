@@ -83,10 +83,10 @@ impl Pass<'_> {
     }
 
     /// Another array is the gradient of a parameter from here on, as long as the former one: for programs whose gradients move. Before the
-    /// mark, of a parameter of [`Model::add_parameter_with_grad`].
+    /// mark, of a parameter of [`Model::add_parameter_with_grad`] or [`Model::add_parameter_without_grad`].
     pub fn set_grad<T: Float>(&mut self, parameter: Parameter<T>, grad: Vec<T>) -> Result<()> {
         let index = self.model.own(parameter)?;
-        let (_, count) = self.model.grad_memory(parameter)?;
+        let (_, count) = self.model.value_memory(parameter)?;
         if grad.len() != count {
             let text = format!("parameter {} has {} elements, the gradient that is given {}", index, count, grad.len());
             return Err(Error::new(Status::InvalidArgument, text));

@@ -51,7 +51,7 @@ impl<T: Element> Request<T> {
 
     /// Of a receive that has ended: the rank that sent.
     pub fn source(&self) -> Option<usize> {
-        usize::try_from(unsafe { sys::ddp_request_source(self.handle) }).ok()
+        usize::try_from(unsafe { sys::ddp_request_get_source(self.handle) }).ok()
     }
 }
 
@@ -63,7 +63,7 @@ impl<T: Element> Drop for Request<T> {
 
 /// Wait until one of the requests has ended, for `timeout_ms` at most; None: the time is over. The error is that of this request.
 pub fn wait_any<T: Element>(requests: &[&Request<T>], timeout_ms: Option<u32>) -> Result<Option<usize>> {
-    let ids: Vec<i64> = requests.iter().map(|each| unsafe { sys::ddp_request_id(each.handle) }).collect();
+    let ids: Vec<i64> = requests.iter().map(|each| unsafe { sys::ddp_request_get_id(each.handle) }).collect();
     let limit = timeout_ms.map_or(-1, i64::from);
     let mut index = -1;
     check(unsafe { sys::ddp_request_wait_any(ids.as_ptr(), ids.len() as i32, limit, &mut index) })?;

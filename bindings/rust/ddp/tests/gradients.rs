@@ -55,6 +55,58 @@ fn gradients_move() {
 }
 
 #[test]
+fn gradients_come_later() {
+    ranks("later", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter_without_grad("w", vec![0f32; 3], &[3])?;
+        model.commit()?;
+        for step in 1..=5 {
+            let mut pass = model.backward(PassKind::Reduce)?;
+            let error = pass.ready(w).unwrap_err();
+            assert_eq!((error.status(), error.details().parameters.clone()), (Status::InvalidState, vec![0]));
+            assert!(error.text().contains("\"w\""));
+            assert_eq!(status(pass.set_grad(w, vec![0f32; 4])), Status::InvalidArgument);
+            pass.set_grad(w, vec![(2 * group.rank() * step) as f32; 3])?;
+            pass.ready(w)?;
+            pass.end()?;
+            assert_eq!(model.grad(w)?, [step as f32; 3]);
+            model.drop_grad(w)?;
+            assert_eq!(status(model.grad(w)), Status::InvalidState);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn errors_have_numbers_and_listeners_are_told_of_the_group() {
+    use std::sync::{Arc, Mutex};
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let to = heard.clone();
+    let listener = ddp::LogListener::new(ddp::LogLevel::Warning, move |message| to.lock().unwrap().push(message)).unwrap();
+    ranks("numbers", 2, |group| {
+        let mut empty = Model::new(&group, ModelOptions::new())?;
+        empty.commit()?; // which warns
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let w = model.add_parameter("w", vec![0f32; 3], &[3])?;
+        model.commit()?;
+        let mut pass = model.backward(PassKind::Reduce)?;
+        if group.rank() == 0 {
+            pass.ready(w)?;
+        }
+        let error = pass.end().unwrap_err();
+        assert_eq!((error.details().ranks.clone(), error.details().parameters.clone()), (vec![1], vec![0]));
+        assert_eq!(error.details().call.as_deref(), Some("ddp_model_end_backward"));
+        assert!(group.number() > 0);
+        Ok(())
+    });
+    drop(listener);
+    let heard = heard.lock().unwrap();
+    let warned = heard.iter().find(|message| message.text.contains("no parameters")).unwrap();
+    assert_eq!((warned.level, warned.code), (ddp::LogLevel::Warning, 0));
+    assert!(warned.rank < Some(2) && warned.group > 0);
+}
+
+#[test]
 fn a_step_needs_gradients_that_were_reduced() {
     ranks("without-pass", 2, |group| {
         let mut model = Model::new(&group, ModelOptions::new())?;

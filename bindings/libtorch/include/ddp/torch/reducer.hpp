@@ -127,7 +127,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     is_opaque_ = true;
     if (!reduces_) return;
     check_places();
-    if (options_.broadcast_buffers && module_.is_training() && has_buffers_ && ddp_group_size(model_.group()) > 1) {
+    if (options_.broadcast_buffers && module_.is_training() && has_buffers_ && ddp_group_get_size(model_.group()) > 1) {
       model_.sync_buffers(0, stream());
     }
   }
@@ -188,7 +188,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void check_places() const {
     for (const auto& [name, tensor, memory] : tensors_) {
       if (tensor.data_ptr() == memory.data_ptr() && tensor.scalar_type() == memory.scalar_type()) continue;
-      throw Error(DDP_ERROR_INVALID_STATE, ddp_group_rank(model_.group()),
+      throw Error(DDP_ERROR_INVALID_STATE, ddp_group_get_rank(model_.group()),
                   "ddp::torch: '" + name + "' was moved or converted after the module was wrapped: wrap the module again");
     }
   }

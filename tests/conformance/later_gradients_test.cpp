@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters whose gradient comes later: the bits of gradients that are there from the start, in every way to make a step;
+// and nothing is read or written where there is no memory (support/fused_world.hpp gives gradients pages that end the
+// program when they are touched outside of their pass).
+#include "model/join.hpp"
+#include "model/uneven.hpp"
+#include "support/fused_world.hpp"
+#include "support/parts_world.hpp"
+
+namespace ddp::test {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr const char* kNone = "has none yet";
+
+Ways later_ways() {
+  Ways ways;
+  ways.later_grads = true;
+  ways.unused = DDP_UNUSED_ERROR;
+  return ways;
+}
+
+void bits_are_those_of_gradients_that_stay(Path path) {
+  for (int way = 0; way < 8; ++way)
+    run_on(path, 3, [way](group::Group& group, int rank) {
+      Ways ways = later_ways(), plain = later_ways();
+      for (Ways* const each : {&ways, &plain}) {
+        each->shard = (way & 1) != 0;
+        each->in_backward = (way & 2) != 0;
+        each->own_values = (way & 4) != 0;
+      }
+      plain.later_grads = false;
+      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+      for (int step = 0; step < kSteps; ++step) {
+        world.pass(rank, step);
+        world.optimizer->step();
+        world.take_grads_back();
+        world.model->gradients().zero();  // there is none: nothing is written
+        other.pass(rank, step);
+        other.optimizer->step();
+        expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
+      }
+    });
+}
+
+/// On rank 1 gradient p3 does not come. The mark says so there, the end everywhere.
+void a_mark_without_it_names_the_parameter(Path path) {
+  for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+    run_on(path, 3, [unused](group::Group& group, int rank) {
+      Ways ways = later_ways();
+      ways.unused = unused;
+      FusedWorld world(group, Rule::kSgd, ways), smooth(group, Rule::kSgd, ways);
+      for (int step = 0; step < kSteps; ++step) {
+        world.model->begin_backward(DDP_PASS_REDUCE);
+        for (size_t p = kFusedShapes.size(); p-- > 0;) {
+          const auto index = static_cast<int32_t>(p);
+          if (rank != 1 || p != 3) {
+            world.give_grad(p);
+            world.model->pass().mark_ready(index);
+            continue;
+          }
+          for (const auto& mark :
+               std::vector<std::function<void()>>{[&] { world.model->pass().mark_ready(index); },
+                                                  [&] { world.model->pass().mark_range_ready(index, 0, 5); }}) {
+            const std::string text = expect_error(DDP_ERROR_INVALID_STATE, mark);
+            expect_contains(text, "\"p3\"");
+            expect_contains(text, kNone);
+          }
+          if (unused == DDP_UNUSED_ALLOW)
+            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_unused(index); }), kNone);
+        }
+        const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
+        expect_contains(text, "rank 1 did not mark \"p3 (which has no gradient yet: ddp_model_set_grad)\"");
+        world.take_grads_back();
+        world.pass(rank, step);
+        world.optimizer->step();
+        world.take_grads_back();
+        smooth.pass(rank, step);
+        smooth.optimizer->step();
+        expect(world.bytes() == smooth.bytes(), "the bits of a run without it");
+      }
+    });
+}
+
+/// The others send and receive meanwhile, and this rank has no gradient at all.
+void an_abandoned_pass_needs_none(Path path) {
+  for (int way = 0; way < 4; ++way)
+    run_on(path, 3, [way](group::Group& group, int rank) {
+      Ways ways = later_ways();
+      ways.shard = (way & 1) != 0;
+      ways.in_backward = (way & 2) != 0;
+      FusedWorld world(group, Rule::kMomentum, ways), smooth(group, Rule::kMomentum, ways);
+      for (int step = 0; step < kSteps; ++step) {
+        if (rank == 1) {
+          world.model->begin_backward(DDP_PASS_REDUCE);
+          abandon_backward(*world.model, "no memory");
+        } else {
+          expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass(rank, step); }), "no memory");
+        }
+        world.take_grads_back();
+        world.pass(rank, step);
+        world.optimizer->step();
+        smooth.pass(rank, step);
+        smooth.optimizer->step();
+        expect(world.bytes() == smooth.bytes(), "the bits of a run without it");
+      }
+    });
+}
+
+/// Rank 1 has half of the data.
+void a_rank_that_has_joined_needs_none(Path path) {
+  run_on(path, 3, [](group::Group& group, int rank) {
+    Ways ways = later_ways();
+    ways.uneven_inputs = 1;
+    FusedWorld world(group, Rule::kSgd, ways);
+    for (int step = 0; step < (rank == 1 ? kSteps / 2 : kSteps); ++step) {
+      world.pass(rank, step);
+      world.optimizer->step();
+      world.take_grads_back();
+    }
+    join(*world.model);
+    expect_same_everywhere(group, world.bytes(), "the parameters");
+  });
+}
+
+void accumulated_gradients_stay_where_they_were_given(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    Ways ways = later_ways(), plain = later_ways();
+    plain.later_grads = false;
+    FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, plain);
+    for (FusedWorld* const each : {&world, &other}) {
+      each->fill(rank, 0);
+      each->reduce({}, {}, DDP_PASS_ACCUMULATE);
+      each->reduce();
+      each->optimizer->step();
+    }
+    expect(world.bytes() == other.bytes(), "the bits");
+  });
+}
+
+/// libddp takes the gradients of a part and sets them to zero; each part brings its own memory.
+void parts_of_a_batch_bring_theirs(Path path) {
+  run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int) {
+    const auto group = group::Group::create(place.c_str(), parts::with_parts(options, 6));
+    const VirtualRanks ranks = parts::ranks_of(*group);
+    Ways plain = later_ways();
+    plain.later_grads = false;
+    FusedWorld world(*group, Rule::kSgd, later_ways()), other(*group, Rule::kSgd, plain);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
+        world.fill(part, step);
+        world.reduce({}, {}, parts::mode_of(ranks, part));
+        if (part + 1 < ranks.first + ranks.count) world.take_grads_back();
+        other.fill(part, step);
+        other.reduce({}, {}, parts::mode_of(ranks, part));
+      }
+      world.optimizer->step();
+      world.take_grads_back();
+      other.optimizer->step();
+      expect(world.bytes() == other.bytes(), "the bits");
+    }
+    group->barrier();
+  });
+}
+
+/// Refused at once, so that no rank waits for long.
+void a_skipped_pass_needs_a_place_for_the_result(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    FusedWorld world(group, Rule::kSgd, later_ways());
+    if (rank == 1) {
+      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "\"p0\"");
+      for (size_t p = 0; p < kFusedShapes.size(); ++p) world.give_grad(p);
+      skip_backward(*world.model);
+    } else {
+      world.pass(0, 0);
+    }
+    world.optimizer->step();
+    expect_same_everywhere(group, world.bytes(), "the parameters");
+  });
+}
+
+}  // namespace
+}  // namespace ddp::test
+
+using namespace ddp::test;
+
+#define paths(function)                                                                              \
+  ddp_paths_test(function), {                                                                        \
+#function " on hosts", guarded < &on_path < &function, Path::kHosts>>, nullptr, nullptr, nullptr \
+  }
+
+int main() {
+  const CMUnitTest tests[] = {
+      paths(bits_are_those_of_gradients_that_stay),
+      paths(a_mark_without_it_names_the_parameter),
+      paths(an_abandoned_pass_needs_none),
+      paths(a_rank_that_has_joined_needs_none),
+      paths(accumulated_gradients_stay_where_they_were_given),
+      paths(parts_of_a_batch_bring_theirs),
+      paths(a_skipped_pass_needs_a_place_for_the_result),
+  };
+  return cmocka_run_group_tests_name("later_gradients", tests, nullptr, nullptr);
+}
