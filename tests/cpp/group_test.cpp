@@ -221,6 +221,7 @@ int main() {
   const CMUnitTest tests[] = {TEST(a_tensor_knows_its_type_and_shape),  TEST(what_is_posted_ends_by_itself),
                               TEST(numbers_of_the_program_are_checked), TEST(messages_go_from_one_rank_to_another),
                               TEST(collectives_give_what_a_loop_gives), TEST(groups_move_split_and_own_their_memory),
-                              TEST(errors_have_status_rank_and_text),   TEST(listeners_are_told_of_the_group), TEST(the_log_goes_to_a_function)};
+                              TEST(errors_have_status_rank_and_text),   TEST(listeners_are_told_of_the_group),
+                              TEST(the_log_goes_to_a_function)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -208,8 +208,8 @@ program same_bits
   call ddp_ema_swap(ema, 0)
   call ddp_model_get_hash(model, averages)
   call ddp_ema_swap(ema, 0)
-  write (*, '(a, i0, a, i0, 6a)') 'rank ', ddp_group_get_rank(group), ' of ', ddp_group_get_size(group), ': parameters ', hex(parameters), &
-    ' averages ', hex(averages), ' loss ', hex(transfer(sums(1) / sums(2), 0_i64))
+  write (*, '(a, i0, a, i0, 6a)') 'rank ', ddp_group_get_rank(group), ' of ', ddp_group_get_size(group), &
+    ': parameters ', hex(parameters), ' averages ', hex(averages), ' loss ', hex(transfer(sums(1) / sums(2), 0_i64))
   flush (6)
   call ddp_group_barrier(group)
   call ddp_ema_destroy(ema)
