@@ -297,13 +297,14 @@ func TestALiteralOfOptionsMeansTheDefaults(t *testing.T) {
 	if rate, _ := sgd.Rate(); rate != DefaultSGDOptions().Rate {
 		t.Fatalf("the rate is %v", rate)
 	}
+	sgd.Close() // a parameter has one optimizer
 	frozen, err := NewSGD(model, &SGDOptions{Rate: Zero})
 	check(t, err)
 	if rate, _ := frozen.Rate(); rate != 0 {
 		t.Fatalf("the rate is %v", rate)
 	}
-	check(t, sgd.SetLossScale(&LossScale{Initial: 8}))
-	if scale, _ := sgd.LossScale(); scale != 8 {
+	check(t, frozen.SetLossScale(&LossScale{Initial: 8}))
+	if scale, _ := frozen.LossScale(); scale != 8 {
 		t.Fatalf("the scale is %v", scale)
 	}
 	t.Setenv("WORLD_SIZE", "1")

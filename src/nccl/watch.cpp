@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/breaking.hpp"
 #include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "os/clock.hpp"
@@ -63,8 +64,7 @@ struct Watch::Shared {
   void report(const Error& error) {
     const std::lock_guard lock(telling);
     if (!group) return;
-    group->control->abort(error);
-    group->failure->set(error);
+    bootstrap::abort_settled(*group->control, *group->failure, error);
   }
   /// A rank has left in good order, and no enqueued work has to finish: a failure of NCCL then does not matter.
   [[nodiscard]] bool is_left_in_order() {

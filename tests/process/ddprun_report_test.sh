@@ -4,6 +4,7 @@
 . "$DDP_SOURCE_DIR/tests/process/ddprun_support.sh" || exit 1
 need_python "reads the reports"
 unset DDP_WATCH_DIR
+export TMPDIR="$work"  # the folders of jobs of other tests are not looked at
 
 # A number of steps; the last rank begins each 20 ms late. With "die" rank 1 exits after the first steps of its first start, with
 # "crash" in its first pass. With "gloo" the ranks use sockets.

@@ -249,7 +249,8 @@ void the_longest_messages_are_known(void**) {
   namespace limits = bootstrap::limits;
   expect_equal(m::longest<m::Death>(), size_t{4}, "a rank");
   expect_equal(m::longest<m::Letter>(), 4 + 4 + limits::kLetterBytes, "a letter");
-  expect_equal(m::longest<Error>(), 4 + 4 + 4 + limits::kTextBytes, "an error");
+  constexpr size_t kDetails = 1 + 2 * (4 + kListed * 4) + 4 + 4 + 8 + 8;
+  expect_equal(m::longest<Error>(), 4 + 4 + 4 + limits::kTextBytes + kDetails, "an error");
   expect_equal(m::longest<m::Gather>(), 8 + 8 + 8 + 2 + 4 + limits::kNameBytes + 4 + limits::kBlobBytes, "a gather");
   expect(m::longest<m::Reply>() > limits::kGatherBytes, "a reply holds all contributions");
   const std::string host(limits::kHostBytes, 'h'), other(limits::kHostBytes, 'o');
