@@ -38,7 +38,7 @@ void fail(Control& control, Failure& failure, const Error& error) {
   if (!breaks_group(error.status()) && !differs) return;
   const Error cause = differs ? error.retold(DDP_ERROR_DIFFERENT_CALLS, error.text()) : error;
   abort_settled(control, failure, cause);  // also: the others know before the program may end for it
-  failure.check();  // the first cause, whichever it was
+  failure.check();                         // the first cause, whichever it was
 }
 
 }  // namespace ddp::bootstrap

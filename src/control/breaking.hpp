@@ -12,8 +12,8 @@ namespace ddp::bootstrap {
 
 void abort(Control& control, Failure& failure, const Error& cause) noexcept;
 
-/// The same with the cause that the ranks agree on, which may be another one: what failed here may be the effect of a failure
-/// of another rank, of which this one has not heard yet. Waits for it, limits::kFirstCauseMs at most.
+/// The same with the cause that the ranks agree on, which may be another one: what failed here may be the effect of a
+/// failure of another rank, of which this one has not heard yet. Waits for it, limits::kFirstCauseMs at most.
 void abort_settled(Control& control, Failure& failure, const Error& cause);
 
 /// This rank cannot continue: the others get its rank and reason, and the call if `function` is not NULL. Has no effect in a

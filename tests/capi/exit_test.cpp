@@ -251,6 +251,7 @@ void an_exit_in_a_function_of_the_program_ends_the_process(void**) {
           ddp_optimizer* rule = nullptr;
           OK(ddp_optimizer_options_init(&options, sizeof options));
           options.in_backward = in_backward ? 1 : 0;
+          ddp_optimizer_destroy(training.adam);  // a parameter has one optimizer
           OK(ddp_optimizer_create_custom(training.model, nullptr, &options, nullptr, exit_in_update, nullptr, nullptr,
                                          &rule));
           training.pass(0);

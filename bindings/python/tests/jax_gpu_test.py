@@ -108,7 +108,7 @@ class OnTheGpu(Test):
             model = sync.model
             assert model.stats()["parameters"] == 4 and "bucket" in model.plan()
             for wrong in (lambda: model.grad(0), model.zero_grad, model.grad_norm, lambda: model.scale_grad(0.5), model.begin_backward,
-                          lambda: model.mark_ready(0), lambda: libddp.SGD(model), lambda: libddp.State(model).save(None), model.check):
+                          lambda: model.mark_ready(0), lambda: libddp.SGD(model), lambda: libddp.State(model).save(None), model.check_replicas):
                 try:
                     wrong()
                 except libddp.InvalidStateError as error:

@@ -125,7 +125,7 @@ with libddp.Group() as group:
         assert equal(found.params, params) and params["a"][0, 0] == -1.5, found
         assert equal(found.state, jax.tree_util.tree_map(jnp.asarray, state)), found.state
         other.save("again.st", found.params, found.state)
-    for wrong in (lambda: libddp.State(sync.model).save("old.st"), lambda: libddp.State(sync.model).load("now.st"), sync.model.check,
+    for wrong in (lambda: libddp.State(sync.model).save("old.st"), lambda: libddp.State(sync.model).load("now.st"), sync.model.check_replicas,
                   sync.model.hash, sync.model.average_parameters, lambda: libddp.Ema(sync.model, 0.5), lambda: libddp.SGD(sync.model)):
         try:
             wrong()

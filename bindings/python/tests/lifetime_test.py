@@ -222,7 +222,7 @@ child = os.fork()
 if child == 0:
     begun = time.monotonic()
     assert len(sampler.indices(1)) == 50
-    for call in (group.barrier, model.check, adam.step, lambda: group.all_reduce(array("f", [1])), lambda: libddp.State(model).save("x")):
+    for call in (group.barrier, model.check_replicas, adam.step, lambda: group.all_reduce(array("f", [1])), lambda: libddp.State(model).save("x")):
         try:
             call()
         except libddp.Error:
