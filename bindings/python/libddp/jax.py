@@ -166,7 +166,7 @@ class DataParallel:
         """Raise MismatchError unless the parameters are bitwise equal on all ranks."""
         self._take(params)
         with self._at_hand():
-            self._kept.check()
+            self._kept.check_replicas()
 
     def save(self, place: Union[str, os.PathLike, BinaryIO, None], params: Any, state: Any = None, *, epoch: int = 0,
              step: int = 0) -> None:
