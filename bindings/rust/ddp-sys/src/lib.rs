@@ -1981,6 +1981,7 @@ extern "C" {
     /// - When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
     ///   up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
     ///   it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
+    /// - A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
     /// - ddp_group_destroy makes it private.
     /// - Sub-groups of ddp_group_split do not share it.
     /// - It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
