@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/local_hub.hpp"
 
-#include <algorithm>
-#include <asio/executor_work_guard.hpp>
-#include <asio/io_context.hpp>
-#include <asio/post.hpp>
-#include <asio/steady_timer.hpp>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <new>
@@ -16,336 +11,360 @@
 #include <thread>
 #include <utility>
 
-#include "control/client_control.hpp"
+#include "control/deadlock.hpp"
+#include "control/gather_rounds.hpp"
 #include "control/identity.hpp"
-#include "control/server_state.hpp"
+#include "control/limits.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
-#include "os/log.hpp"
 #include "os/process.hpp"
 #include "os/thread.hpp"
 
 namespace ddp::bootstrap {
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(100);
-constexpr int64_t kBeatMs = 50;          // every tick sends the positions of the ranks
-constexpr int64_t kDeadMs = 86'400'000;  // never: all ranks have their process in common
+constexpr auto kLookAgain = std::chrono::milliseconds(150);
 
-class Hub;
-
-class LocalControl final : public ClientControl {
- public:
-  LocalControl(std::shared_ptr<Hub> hub, const ClientConfig& config);
-  ~LocalControl() override;
-  LocalControl(const LocalControl&) = delete;
-  LocalControl& operator=(const LocalControl&) = delete;
-
-  /// The end of the process ends all ranks.
-  void leave(Leaving how) noexcept override {
-    if (how == Leaving::kGroup) static_cast<void>(depart(how));
-  }
-
- private:
-  friend Hub;
-  void send(FrameType type, SharedBody body) override;
-  void finish() override;
-
-  HandlerMemory end_;
-  const std::shared_ptr<Hub> hub_;
-  ConnectionId id_ = 0;
-  bool is_gone_ = false;  // guarded by the hub's mutex
+// A rank's place in the hub. Guarded by the hub's lock, except the atomics.
+struct MemberSlot {
+  enum class State { kFree, kPresent, kLeft };
+  State state = State::kFree;
+  bool gone_again = false;  // free, but a member was here
+  std::function<void(const Error&)> on_failure;
+  bool in_callback = false;
+  uint64_t answered = 0;  // the last round with an answer
+  std::vector<std::string> blobs;
+  std::optional<Error> error;
+  std::optional<Error> left;  // the error about this rank when there is no memory for more
+  std::atomic<int64_t> pass{-1};
+  std::atomic<int32_t> bucket{-1};
+  std::atomic<int64_t> heard_ns{0};
+  CallState calls;
+  CallWatch watch;
+  struct {
+    Letters* letters = nullptr;                          // of the rank, while its object lives
+    int32_t delivering = 0;                              // letters to it
+    std::vector<std::pair<int32_t, std::string>> early;  // letters that came before that
+  } post;
 };
 
-/// The server, its thread, and the messages that were sent. Used on that thread alone if no other is named.
+// Wait for `changed` until `deadline`; false when it has passed.
+template <class Ready>
+bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const os::Deadline& deadline, Ready ready) {
+  if (deadline.is_never()) {
+    changed.wait(lock, ready);
+    return true;
+  }
+  return changed.wait_for(lock, std::chrono::nanoseconds(deadline.left_ns()), ready);
+}
+
 class Hub {
  public:
-  Hub(std::string name, int32_t founder, int32_t size)
-      : founder_(founder),
-        size_(size),
-        name_(std::move(name)),
-        server_(config_of(size)),
-        timer_(io_),
-        work_(asio::make_work_guard(io_)) {
-    tick_again();
-    thread_ = os::start_thread("ddp-local", [this] { run(); });
-  }
+  explicit Hub(int32_t size)
+      : members_(static_cast<size_t>(size)), slots_(static_cast<size_t>(size)), gathers_(members_), deadlocks_(members_) {}
   ~Hub() {
-    io_.stop();
-    thread_.join();
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    if (herald_.joinable()) herald_.join();
   }
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  /// Any thread.
-  [[nodiscard]] asio::io_context& io() noexcept { return io_; }
-  /// The same. Throws MISMATCH.
-  void check_size(int32_t rank, int32_t size) const {
-    if (size != size_) throw texts::different_size(rank, size, founder_, size_);
-  }
-  /// Any thread but this one: until disconnect() is done.
-  void wait_gone(const LocalControl& rank) {
-    std::unique_lock lock(gone_.mutex);
-    gone_.changed.wait(lock, [&] { return rank.is_gone_; });
+  int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
+  const Member& member(int32_t rank) const noexcept { return members_[static_cast<size_t>(rank)]; }
+
+  /// Returns true if the hub is complete now. Throws if the place is taken.
+  bool join(int32_t rank, int32_t size_asked, int32_t world_rank) {
+    const std::lock_guard lock(mutex_);
+    if (size_asked != size()) throw texts::different_size(rank, size_asked, first_, size());
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    if (slot.state != MemberSlot::State::kFree) throw texts::duplicate_rank(member(rank));
+    if (present_ == 0) first_ = rank;
+    Member me = this_member(rank);
+    me.address = "127.0.0.1";
+    me.world_rank = world_rank;
+    slot.left = texts::left_group(me);
+    if (present_ + 1 == size()) herald_ = os::start_thread("ddp-local", [this] { tell_all(); });
+    members_[static_cast<size_t>(rank)] = std::move(me);
+    slot.state = MemberSlot::State::kPresent;
+    slot.heard_ns = os::now_ns();
+    ++present_;
+    changed_.notify_all();
+    return present_ == size();
   }
 
-  void connect(LocalControl& rank, int32_t number, int32_t size);
-  /// Nothing comes to this rank any more.
-  void disconnect(LocalControl& rank) noexcept;
-  void send(ConnectionId from, FrameType type, SharedBody body) {
-    if (ranks_.count(from) != 0) push({from, true, type, std::move(body)});
+  bool wait_for_all(const os::Deadline& deadline, const std::function<void()>& check) {
+    std::unique_lock lock(mutex_);
+    const auto all_here = [this] { return present_ == size(); };
+    if (!check) return wait(changed_, lock, deadline, all_here);
+    while (!deadline.passed()) {
+      if (changed_.wait_for(lock, kLookAgain, all_here)) return true;
+      lock.unlock();
+      check();
+      lock.lock();
+    }
+    return all_here();
   }
-  void finish(ConnectionId from) { send(from, {}, nullptr); }
+
+  /// The wait is over: give the place up and name the missing ranks; nothing if all came at the last moment.
+  std::optional<Error> stand_up(int32_t rank, int64_t limit_ms, bool& empty) {
+    const std::lock_guard lock(mutex_);
+    if (present_ == size()) return std::nullopt;
+    texts::Absent absent;
+    for (int32_t r = 0; r < size(); ++r) {
+      const MemberSlot& slot = slots_[static_cast<size_t>(r)];
+      if (slot.state == MemberSlot::State::kFree) (slot.gone_again ? absent.gone_again : absent.never_came).push_back(r);
+    }
+    slots_[static_cast<size_t>(rank)].state = MemberSlot::State::kFree;
+    slots_[static_cast<size_t>(rank)].gone_again = true;
+    empty = --present_ == 0;
+    return texts::never_came(absent, size(), limit_ms, "");
+  }
+
+  std::vector<std::string> gather(int32_t rank, std::string_view what, std::string_view mine, const os::Deadline& deadline) {
+    if (mine.size() > limits::kBlobBytes) throw texts::gather_too_large(what, mine.size());
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    if (slot.state == MemberSlot::State::kLeft) throw texts::already_left();
+    if (cause_.has_value()) throw Error(*cause_);
+    slot.heard_ns = os::now_ns();
+    const int64_t left_ms = deadline.left_ms();
+    const int64_t at_ns = deadline.is_never() ? INT64_MAX : os::now_ns() + deadline.left_ns();
+    const uint64_t sequence = gathers_.next_sequence(rank);
+    slot.calls.join_gather(sequence);
+    hand_out(gathers_.add(rank, what, std::string(mine), at_ns, left_ms, slot.calls.call()));
+    const CallState::Waiting waiting(slot.calls, BlockedCall::Exchange::kGather, sequence);
+    const auto answered = [&] { return slot.answered >= sequence; };
+    if (!wait(changed_, lock, deadline, [&] { return answered() || cause_.has_value(); })) {
+      time_out(at_ns);
+      if (!cause_.has_value()) throw make_error(DDP_ERROR_INTERNAL, "a gather timed out but nobody is missing");
+    }
+    if (!answered()) throw Error(*cause_);
+    if (slot.error.has_value()) throw Error(*slot.error);
+    return std::move(slot.blobs);
+  }
+
+  void abort(const Error& cause, int32_t by) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (slots_[static_cast<size_t>(by)].state == MemberSlot::State::kPresent) declare([&] { return cause; }, by);
+  }
+
+  void leave(int32_t rank, bool said_goodbye) noexcept {
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    if (slot.state == MemberSlot::State::kPresent) {
+      slot.state = MemberSlot::State::kLeft;
+      declare([&] { return said_goodbye ? texts::left_group(member(rank)) : texts::gone(member(rank)); }, rank);
+    }
+    slot.on_failure = nullptr;
+    changed_.wait(lock, [&slot] { return !slot.in_callback; });
+  }
+
+  void on_failure(int32_t rank, std::function<void(const Error&)> fn) {
+    std::unique_lock lock(mutex_);
+    if (!cause_.has_value()) {
+      slots_[static_cast<size_t>(rank)].on_failure = std::move(fn);
+      return;
+    }
+    const Error cause = *cause_;
+    lock.unlock();
+    fn(cause);
+  }
+
+  /// NULL: when this returns, none is being delivered any more.
+  void set_letters(int32_t rank, Letters* letters) {
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    slot.post.letters = letters;
+    if (letters != nullptr)  // it has no reader yet
+      for (const auto& [from, text] : std::exchange(slot.post.early, {})) letters->deliver(from, text);
+    if (letters == nullptr) changed_.wait(lock, [&slot] { return slot.post.delivering == 0; });
+  }
+
+  // Whoever reads it may break the group, so it is read without the lock.
+  void write_letter(int32_t from, int32_t to, const std::string& text) {
+    std::unique_lock lock(mutex_);
+    MemberSlot& slot = slots_[static_cast<size_t>(to)];
+    Letters* const letters = slot.post.letters;
+    if (letters == nullptr && slot.state == MemberSlot::State::kPresent) slot.post.early.emplace_back(from, text);
+    if (letters == nullptr) return;
+    ++slot.post.delivering;
+    lock.unlock();
+    const std::optional<Error> failed = try_to([&] { letters->deliver(from, text); });
+    lock.lock();
+    --slot.post.delivering;
+    changed_.notify_all();
+    if (failed.has_value()) throw Error(*failed);
+  }
+
+  void set_progress(int32_t rank, int64_t pass, int32_t bucket) noexcept {
+    MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    slot.pass.store(pass, std::memory_order_relaxed);
+    slot.bucket.store(bucket, std::memory_order_relaxed);
+    slot.heard_ns.store(os::now_ns(), std::memory_order_relaxed);
+  }
+
+  CallState& calls(int32_t rank) noexcept { return slots_[static_cast<size_t>(rank)].calls; }
+
+  Whereabouts whereabouts(int32_t rank) const {
+    const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    return {slot.pass.load(),        slot.bucket.load(),  slot.calls.last(),
+            slot.calls.inside() > 0, slot.calls.awaits(), slot.calls.moved()};
+  }
+
+  std::string describe_progress(int32_t rank) const {
+    const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+    return texts::progress((os::now_ns() - slot.heard_ns.load()) / 1'000'000, whereabouts(rank));
+  }
 
  private:
-  // One message, or without a body the end of a connection.
-  struct Parcel {
-    ConnectionId id = 0;
-    bool is_for_server = false;
-    FrameType type = FrameType::kBeat;
-    SharedBody body;
-  };
-
-  static ServerConfig config_of(int32_t size) {
-    ServerConfig config;
-    config.size = size;
-    config.heartbeat_ms = kBeatMs;
-    config.dead_after_ms = kDeadMs;
-    return config;
+  // All with the lock held.
+  template <class Cause>
+  void declare(Cause cause, int32_t by) noexcept {
+    if (cause_.has_value()) return;
+    if (try_to([&] { cause_.emplace(cause()); })) cause_ = slots_[static_cast<size_t>(by)].left;
+    slots_[static_cast<size_t>(by)].on_failure = nullptr;  // the breaking rank knows
+    changed_.notify_all();
   }
 
-  void run();
-  void give_up(const Error& why) noexcept;
-  void tick_again();
-  void push(Parcel parcel);
-  void deliver();
-  void deliver_to_server(const Parcel& parcel);
-  void deliver_to_rank(const Parcel& parcel);
-  void obey_server();
+  void hand_out(const GatherRounds::Answer& answer) {
+    for (const int32_t rank : answer.to) {
+      MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+      slot.answered = answer.sequence;
+      slot.error = answer.error;
+      slot.blobs = answer.blobs;
+    }
+    if (!answer.to.empty()) changed_.notify_all();
+  }
 
-  const int32_t founder_, size_;
-  const std::string name_;
-  ServerState server_;
-  std::map<ConnectionId, LocalControl*> ranks_;  // those that are connected
-  ConnectionId last_id_ = 0;
-  std::deque<Parcel> parcels_;
-  bool will_deliver_ = false;
-  bool is_sealed_ = false;
-  struct Gone {
-    std::mutex mutex;
-    std::condition_variable changed;
-  } gone_;
-  asio::io_context io_{1};
-  asio::steady_timer timer_;
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::thread thread_;
+  void time_out(int64_t at_ns) {
+    const auto late = gathers_.overdue(at_ns);
+    if (!late.has_value() || cause_.has_value()) return;
+    std::vector<Member> missing;
+    for (const int32_t rank : late->missing) missing.push_back(member(rank));
+    cause_ = texts::gather_timed_out(missing, late->call, late->limit_ms, describe_progress(late->missing.front()));
+    changed_.notify_all();
+  }
+
+  // What ranks wait for now.
+  void look_for_deadlock() {
+    for (int32_t rank = 0; rank < size(); ++rank) {
+      MemberSlot& slot = slots_[static_cast<size_t>(rank)];
+      if (const auto news = slot.watch.look(slot.calls, os::now_ns())) deadlocks_.report(rank, news->blocked);
+    }
+    cause_ = deadlocks_.verdict();
+    if (cause_.has_value()) changed_.notify_all();
+  }
+
+  // The hub's thread: looks for ranks that wait for each other, waits for the first cause and passes it on.
+  void tell_all() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kLookAgain, [this] { return closing_ || cause_.has_value(); })) look_for_deadlock();
+    if (!cause_.has_value()) return;
+    const Error cause = *cause_;
+    for (MemberSlot& slot : slots_) {
+      const auto fn = std::exchange(slot.on_failure, nullptr);
+      if (!fn) continue;
+      slot.in_callback = true;
+      lock.unlock();
+      fn(cause);
+      lock.lock();
+      slot.in_callback = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<Member> members_;  // fixed once all are present
+  std::vector<MemberSlot> slots_;
+  GatherRounds gathers_;
+  DeadlockWatch deadlocks_;
+  int32_t present_ = 0;
+  int32_t first_ = 0;  // the rank that made the hub
+  bool closing_ = false;
+  std::optional<Error> cause_;
+  std::thread herald_;
 };
 
 // The hubs that still wait for ranks, by name. Never destroyed, so that threads that end late stay safe. A fork begins with
 // none: those who wait are threads of its parent.
-class Registry {
- public:
-  static Registry& instance() {
-    static Registry& one = *new Registry;
-    one.process_.enter([] {
-      new (static_cast<void*>(&one.mutex_)) std::mutex;
-      new (static_cast<void*>(&one.forming_)) std::map<std::string, Entry>;
-    });
-    return one;
-  }
-
-  std::shared_ptr<Hub> find(const std::string& name, int32_t rank, int32_t size) {
-    std::shared_ptr<Hub> hub;
-    {
-      const std::lock_guard lock(mutex_);
-      std::erase_if(forming_, [](const auto& entry) { return entry.second.hub.expired(); });
-      Entry& entry = forming_[name];
-      hub = entry.hub.lock();
-      if (hub == nullptr) {
-        hub = std::make_shared<Hub>(name, rank, size);
-        entry = {hub.get(), hub};
-      }
-    }
-    hub->check_size(rank, size);
-    return hub;
-  }
-
-  void forget(const std::string& name, const Hub* hub) {
-    const std::lock_guard lock(mutex_);
-    const auto found = forming_.find(name);
-    if (found != forming_.end() && found->second.address == hub) forming_.erase(found);
-  }
-
- private:
-  struct Entry {
-    const Hub* address = nullptr;
-    std::weak_ptr<Hub> hub{};
-  };
-  os::PerProcess process_;
-  std::mutex mutex_;
-  std::map<std::string, Entry> forming_;
+struct Registry {
+  os::PerProcess process;
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Hub>> forming;
 };
 
-// ---- the hub's thread
-
-void Hub::run() {
-  while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
-    os::log_of(*error, DDP_LOG_ERROR, "the control thread of %s: %s", name_.c_str(), error->what());
-    give_up(*error);
-  }
-}
-
-// A lack of memory: a message was lost, so no rank may wait for it.
-void Hub::give_up(const Error& why) noexcept {
-  std::optional<Error> cause;
-  for (const auto& [id, rank] : ranks_)
-    if (!cause.has_value()) cause = rank->last_words().error;
-  parcels_.clear();
-  will_deliver_ = false;
-  for (const auto& [id, rank] : std::exchange(ranks_, {})) {
-    if (cause.has_value())
-      rank->break_group(*cause);
-    else
-      rank->refuse(why);
-    rank->link_gone();
-  }
-}
-
-void Hub::tick_again() {
-  timer_.expires_after(kTick);
-  timer_.async_wait([this](const asio::error_code& error) {
-    if (error) return;
-    tick_again();
-    for (const auto& [id, rank] : ranks_) rank->tick();
-    deliver();  // where the ranks are, for the error texts of what follows
-    server_.tick(os::now_ns());
-    obey_server();
+Registry& registry() {
+  static Registry& instance = *new Registry;
+  instance.process.enter([] {
+    new (static_cast<void*>(&instance.mutex)) std::mutex;
+    new (static_cast<void*>(&instance.forming)) std::map<std::string, std::shared_ptr<Hub>>;
   });
+  return instance;
 }
 
-void Hub::connect(LocalControl& rank, int32_t number, int32_t size) {
-  if (is_sealed_) {  // all have come meanwhile: look for another one
-    rank.start(false);
-    return rank.closed();
+class LocalControl final : public Control {
+ public:
+  LocalControl(std::shared_ptr<Hub> hub, int32_t rank) : hub_(std::move(hub)), rank_(rank) {
+    letters().set_carrier([this](int32_t to, std::string_view text) { hub_->write_letter(rank_, to, std::string(text)); });
+    hub_->set_letters(rank, &letters());
   }
-  rank.id_ = ++last_id_;
-  ranks_.emplace(rank.id_, &rank);
-  messages::Hello hello;
-  hello.rank = number;
-  hello.size = size;
-  server_.connected(rank.id_, {}, os::now_ns());
-  server_.frame(rank.id_, {FrameType::kHello, messages::write(hello)}, os::now_ns());
-  static_cast<void>(server_.take());  // its banner and its welcome
-  rank.start(false);
-}
-
-void Hub::disconnect(LocalControl& rank) noexcept {
-  if (ranks_.erase(rank.id_) != 0) {
-    const auto say = [&] {
-      // One that gave up waiting leaves its place to another.
-      if (!is_sealed_)
-        push({rank.id_, true, FrameType::kBye, std::make_shared<const Body>(messages::write(messages::Bye{}))});
-      push({rank.id_, true, {}, nullptr});
-    };
-    if (const std::optional<Error> error = try_to(say)) give_up(*error);
+  ~LocalControl() override {
+    hub_->set_letters(rank_, nullptr);
+    hub_->leave(rank_, false);
   }
-  const std::lock_guard lock(gone_.mutex);
-  rank.is_gone_ = true;
-  gone_.changed.notify_all();
-}
+  LocalControl(const LocalControl&) = delete;
+  LocalControl& operator=(const LocalControl&) = delete;
 
-void Hub::push(Parcel parcel) {
-  parcels_.push_back(std::move(parcel));
-  if (will_deliver_) return;
-  asio::post(io_, [this] { deliver(); });
-  will_deliver_ = true;
-}
-
-void Hub::deliver() {
-  will_deliver_ = true;
-  while (!parcels_.empty()) {
-    const Parcel parcel = std::move(parcels_.front());
-    parcels_.pop_front();
-    if (parcel.is_for_server)
-      deliver_to_server(parcel);
-    else
-      deliver_to_rank(parcel);
+  int32_t rank() const noexcept override { return rank_; }
+  int32_t size() const noexcept override { return hub_->size(); }
+  const Member& member(int32_t rank) const noexcept override { return hub_->member(rank); }
+  std::vector<std::string> gather(std::string_view what, std::string_view mine, os::Deadline deadline) override {
+    return hub_->gather(rank_, what, mine, deadline);
   }
-  will_deliver_ = false;
-}
-
-void Hub::deliver_to_server(const Parcel& parcel) {
-  const int64_t now_ns = os::now_ns();
-  if (parcel.body == nullptr)
-    server_.closed(parcel.id, now_ns);
-  else if (const auto wrong = try_to<Error>([&] { server_.frame(parcel.id, {parcel.type, parcel.body->bytes()}, now_ns); }))
-    server_.broke(parcel.id, wrong->text(), now_ns);
-  obey_server();
-}
-
-void Hub::deliver_to_rank(const Parcel& parcel) {
-  const auto found = ranks_.find(parcel.id);
-  if (found == ranks_.end()) return;
-  LocalControl& rank = *found->second;
-  if (parcel.body == nullptr) {
-    ranks_.erase(found);
-    return rank.closed();
+  void abort(const Error& cause) noexcept override { hub_->abort(cause, rank_); }
+  void leave(Leaving how) noexcept override {
+    if (how == Leaving::kGroup) hub_->leave(rank_, true);
   }
-  if (const auto wrong = try_to<Error>([&] { rank.frame({parcel.type, parcel.body->bytes()}); })) rank.broke(wrong->text());
-}
+  void on_failure(std::function<void(const Error&)> fn) override { hub_->on_failure(rank_, std::move(fn)); }
+  void set_progress(int64_t pass, int32_t bucket) noexcept override { hub_->set_progress(rank_, pass, bucket); }
+  CallState& calls() noexcept override { return hub_->calls(rank_); }
+  Sign last_sign(int32_t rank) const override { return {0, hub_->whereabouts(rank), false}; }
+  std::string describe_progress(int32_t rank) const override { return hub_->describe_progress(rank); }
 
-void Hub::obey_server() {
-  for (ServerAction& action : server_.take()) {
-    switch (action.kind) {
-      case ServerAction::Kind::kSend: push({action.to, false, action.type, std::move(action.body)}); break;
-      case ServerAction::Kind::kFinish:
-      case ServerAction::Kind::kDrop: push({action.to, false, {}, nullptr}); break;
-      case ServerAction::Kind::kSeal:
-        is_sealed_ = true;
-        Registry::instance().forget(name_, this);
-        break;
-      case ServerAction::Kind::kSecure: break;
-    }
-  }
-}
-
-// ---- a rank
-
-LocalControl::LocalControl(std::shared_ptr<Hub> hub, const ClientConfig& config)
-    : ClientControl(hub->io(), config), hub_(std::move(hub)) {
-  asio::post(hub_->io(), [this, rank = config.me.rank, size = config.size] { hub_->connect(*this, rank, size); });
-}
-
-LocalControl::~LocalControl() {
-  silence();
-  post_in_place(hub_->io(), end_, [this] { hub_->disconnect(*this); });
-  hub_->wait_gone(*this);
-}
-
-void LocalControl::send(FrameType type, SharedBody body) { hub_->send(id_, type, std::move(body)); }
-void LocalControl::finish() { hub_->finish(id_); }
+ private:
+  std::shared_ptr<Hub> hub_;
+  int32_t rank_;
+};
 
 }  // namespace
 
 std::unique_ptr<Control> join_local_hub(const std::string& name, int32_t rank, int32_t size, os::Deadline deadline,
                                         int64_t limit_ms, int32_t world_rank, const std::function<void()>& check) {
   if (rank < 0 || rank >= size) throw texts::rank_out_of_range(rank, size);
-  ClientConfig config;
-  config.me = this_member(rank);
-  config.me.address = "127.0.0.1";
-  config.me.world_rank = world_rank;
-  config.size = size;
-  config.heartbeat_ms = kBeatMs;
-  config.dead_after_ms = kDeadMs;
-  config.limit_ms = limit_ms;
-  const Check look = [&](const Witness&) {
-    if (check) check();
-  };
-  for (;;) {
-    config.left_ms = deadline.is_never() ? 0 : std::max<int64_t>(deadline.left_ms(), 1);
-    auto control = std::make_unique<LocalControl>(Registry::instance().find(name, rank, size), config);
-    if (control->wait_joined(config.left_ms, limit_ms, look)) return control;
+  Registry& all = registry();
+  std::shared_ptr<Hub> hub;
+  {
+    const std::lock_guard lock(all.mutex);
+    std::shared_ptr<Hub>& entry = all.forming[name];
+    if (!entry) entry = std::make_shared<Hub>(size);
+    hub = entry;
+    if (hub->join(rank, size, world_rank)) all.forming.erase(name);
   }
+  bool complete = false;
+  const auto interrupted = try_to([&] { complete = hub->wait_for_all(deadline, check); });
+  if (!complete) {
+    const std::lock_guard lock(all.mutex);
+    bool empty = false;
+    const auto failure = hub->stand_up(rank, limit_ms, empty);
+    if (empty) all.forming.erase(name);
+    if (failure.has_value()) throw Error(interrupted.has_value() ? *interrupted : *failure);
+  }
+  return std::make_unique<LocalControl>(std::move(hub), rank);
 }
 
 }  // namespace ddp::bootstrap

@@ -208,17 +208,20 @@ void a_rank_that_leaves(Path path) {
 void a_rank_that_dies(Path path) {
   if (path == Path::kLocal) return;
   const Folder folder;
-  Procs procs(3, [&](int rank, Reporter&) {
+  Procs procs(3, [&](int rank, Reporter& report) {
     if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     ddp_group_options options = patient_options(rank, 3);
     options.backend = path == Path::kShm ? DDP_BACKEND_SHM : path == Path::kGloo ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
     ddp_group* const group = create_group("file://" + folder.path() + "/meet", options);
     OK(ddp_group_barrier(group));
-    if (rank == 1) raise(SIGKILL);
+    report.say("works");
+    if (rank == 1) pause();
     ABOUT("PEER_FAILED ranks 1 in ddp_group_barrier", ddp_group_barrier(group));
     ddp_group_destroy(group);
     return std::string("done");
   });
+  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "works");
+  procs.signal(1, SIGKILL);
   int rank = 0;
   for (const ProcResult& result : procs.wait()) expect(rank++ == 1 || result.exit_code == 0, result.describe());
 }
