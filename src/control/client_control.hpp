@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's Control on top of ClientState: the threads of the program that ask and wait, and the control thread on which the
-// state machine runs. How messages reach the server is left to the two kinds: over a socket (tcp_control), or in the memory
-// of one process (local_hub).
+// state machine runs. tcp_control brings the messages to the server over a socket.
 //
 // Threads: as for Control; protected functions run on the control thread if their comment names no other.
-// Tested by unit/control/local_hub_test.cpp and process/control_test.cpp.
+// Tested by process/control_test.cpp.
 #pragma once
 
 #include <asio/io_context.hpp>
