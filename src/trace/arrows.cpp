@@ -6,14 +6,16 @@
 namespace ddp::trace {
 
 void Arrows::mark(const Event& event, int64_t row) {
-  for (int64_t bucket = event.peer; event.peer >= 0 && bucket <= event.peer + event.bytes; ++bucket)
-    marks_[{event.model, static_cast<uint32_t>(bucket)}].push_back({event.pass, row, event.begin_ns});
+  std::vector<Mark>& marks = marks_[event.model];
+  if (!marks.empty() && marks.back().pass != event.pass) marks.clear();
+  if (event.peer >= 0) marks.push_back({event.pass, event.peer, event.peer + event.bytes, row, event.begin_ns});
 }
 
 std::vector<Arrow> Arrows::reduce(const Event& event, int64_t row) {
   std::vector<Arrow> arrows;
-  for (const Mark& mark : std::exchange(marks_[{event.model, event.number}], {}))
-    if (mark.pass == event.pass && mark.at_ns <= event.begin_ns)
+  for (const Mark& mark : marks_[event.model])
+    if (mark.pass == event.pass && mark.first_bucket <= event.number && event.number <= mark.last_bucket &&
+        mark.at_ns <= event.begin_ns)
       arrows.push_back({mark.row, mark.at_ns, row, event.begin_ns});
   const auto pass = passes_.find(event.model);
   if (pass == passes_.end() || pass->second.number != event.pass || pass->second.end_ns <= event.begin_ns) return arrows;
@@ -28,6 +30,15 @@ std::vector<Arrow> Arrows::take(const Event& event, int64_t row) {
   return event.kind == EventKind::kReducing ? reduce(event, row) : std::vector<Arrow>();
 }
 
+namespace {
+
+/// Wraps, because a damaged file may say more bytes than can be added.
+int64_t sum(int64_t a, int64_t b) noexcept {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+}  // namespace
+
 std::vector<Count> counts_of(const std::vector<Event>& events) {
   std::vector<Count> changes;
   for (const Event& event : events) {
@@ -41,7 +52,8 @@ std::vector<Count> counts_of(const std::vector<Event>& events) {
   std::vector<Count> counts;
   Count now;
   for (const Count& change : changes) {
-    now = {change.at_ns, now.bytes_in_flight + change.bytes_in_flight, now.buckets_waiting + change.buckets_waiting};
+    const int64_t in_flight = sum(now.bytes_in_flight, change.bytes_in_flight);
+    now = {change.at_ns, in_flight, now.buckets_waiting + change.buckets_waiting};
     if (!counts.empty() && counts.back().at_ns == now.at_ns)
       counts.back() = now;
     else

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "trace/event.hpp"
@@ -33,6 +32,7 @@ class Arrows {
  private:
   struct Mark {
     uint32_t pass = 0;
+    int64_t first_bucket = 0, last_bucket = 0;
     int64_t row = 0;
     int64_t at_ns = 0;
   };
@@ -44,8 +44,8 @@ class Arrows {
   void mark(const Event& event, int64_t row);
   [[nodiscard]] std::vector<Arrow> reduce(const Event& event, int64_t row);
 
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<Mark>> marks_;  // by model and bucket, which has not started
-  std::map<uint32_t, Pass> passes_;                                   // by model: the last
+  std::map<uint32_t, std::vector<Mark>> marks_;  // by model: those of its last pass
+  std::map<uint32_t, Pass> passes_;              // by model: the last
 };
 
 /// From this moment on.

@@ -68,7 +68,7 @@ void read_slots(std::string_view bytes, const RingHead& head, Ring& ring) {
     const Event event = unpacked(words);
     const bool whole = turn != 0 && turn % 2 == 0 && (turn / 2 - 1) % capacity == at && event.kind != EventKind::kNone &&
                        event.kind <= kLastEventKind && is_time(event.begin_ns) && is_time(event.end_ns) &&
-                       event.begin_ns <= event.end_ns;
+                       event.begin_ns <= event.end_ns && is_amount(event.bytes);
     if (whole)
       ring.events.push_back(event);
     else

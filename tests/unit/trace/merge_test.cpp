@@ -115,6 +115,16 @@ void arrows_go_from_marks_to_buckets_to_the_end(void**) {
   expect(found == expected, Json(found).dump());
 }
 
+/// A damaged file says anything: neither time nor memory depends on it, and sums wrap.
+void a_mark_may_say_any_number_of_buckets(void**) {
+  constexpr int64_t kMany = (int64_t{1} << 56) - 1;
+  Event large = of_pass(EventKind::kReducing, 1, 1, 8, 20, 30);
+  large.bytes = kMany;
+  const Json trace = merged({ring_of(0, "b", {mark(1, 1, 10, 7, kMany), large, large})});
+  expect_equal(of_phase(trace, "s").size(), size_t{2}, "an arrow to each span of a bucket in the mark's range");
+  expect(!of_phase(trace, "C").empty(), "counters");
+}
+
 void counters_follow_the_buckets(void**) {
   const Json trace =
       merged({ring_of(0, "b",
@@ -201,6 +211,7 @@ int main() {
       ddp_test(what_overlaps_gets_a_row_of_its_own),
       ddp_test(streams_of_gpus_have_rows_of_their_own),
       ddp_test(arrows_go_from_marks_to_buckets_to_the_end),
+      ddp_test(a_mark_may_say_any_number_of_buckets),
       ddp_test(counters_follow_the_buckets),
       ddp_test(clocks_are_aligned_by_gathers),
       ddp_test(times_that_no_clock_shows_are_left_out),

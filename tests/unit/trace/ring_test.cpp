@@ -50,14 +50,15 @@ void what_is_recorded_comes_back(void**) {
   }
 }
 
-void times_that_no_clock_shows_are_torn(void**) {
+void times_and_amounts_that_cannot_be_are_torn(void**) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   for (const auto& [begin, end] : {std::pair{INT64_MIN, INT64_MAX}, {int64_t{-1}, int64_t{5}}, {int64_t{5}, INT64_MAX}})
     recorder->record({EventKind::kStep, 0, 0, begin, end});
+  for (const int64_t bytes : {int64_t{-1}, INT64_MAX}) recorder->record({EventKind::kMark, 0, 0, 1, 1, bytes});
   recorder->record(event_of(1));
   const Ring ring = read_file(folder.file("a.ring"));
-  expect(ring.events.size() == 1 && ring.torn == 3, "one is whole");
+  expect(ring.events.size() == 1 && ring.torn == 5, "one is whole");
 }
 
 void the_newest_stay(void**) {
@@ -191,11 +192,16 @@ void what_is_no_piece_is_refused(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      ddp_test(what_is_recorded_comes_back),        ddp_test(the_newest_stay),
-      ddp_test(times_that_no_clock_shows_are_torn), ddp_test(events_of_many_threads_are_whole),
-      ddp_test(a_kill_tears_one_event_at_most),     ddp_test(a_slot_that_is_being_written_is_torn),
-      ddp_test(names_without_room_are_left_out),    ddp_test(bytes_that_are_no_ring_are_refused),
-      ddp_test(pieces_make_the_same_ring),          ddp_test(what_is_no_piece_is_refused),
+      ddp_test(what_is_recorded_comes_back),
+      ddp_test(the_newest_stay),
+      ddp_test(times_and_amounts_that_cannot_be_are_torn),
+      ddp_test(events_of_many_threads_are_whole),
+      ddp_test(a_kill_tears_one_event_at_most),
+      ddp_test(a_slot_that_is_being_written_is_torn),
+      ddp_test(names_without_room_are_left_out),
+      ddp_test(bytes_that_are_no_ring_are_refused),
+      ddp_test(pieces_make_the_same_ring),
+      ddp_test(what_is_no_piece_is_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
