@@ -24,7 +24,7 @@ check "the three go on" goes_on 3
 kill -KILL "$(pid_of 0)"
 check "so is rank 0, whose host it is" within 20 said 'starting rank 0 again, to join ranks 1, 2 (restart 2 of 5)'
 check "the three go on, led from the other host or not" goes_on 3
-kill -KILL "$(pgrep -f 'ddprun --led --node-rank 1' | head -n 1)"
+kill -KILL "$(pgrep -o -f "^$ddprun --led --node-rank 1 ")" # the oldest: a child of it guards its ranks under the same name
 check "a host is called again when ddprun dies there" within 30 said 'starting rank 2 again, to join ranks 0, 1 (restart 3 of 5)'
 check "it rests before, because it flaps" said 'host 10.77.0.2 failed again soon after a start, and rests for 10 s'
 check "the three go on once more" goes_on 3
