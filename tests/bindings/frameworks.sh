@@ -37,10 +37,10 @@ python=$(realpath --no-symlinks "$(command -v "$python")")
 torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null || true)
 cmake "${configure[@]}" -DPython3_EXECUTABLE="$python" -DDDP_LIBTORCH="$torch" -DDDP_PYTHON=ON
 # What these tests run, and not all tests of the library.
-known=$(cmake --build "$build" --target help | sed -n 's/^\([a-z_]*\): .*/\1/p')
+known=$(cmake --build "$build" --target help | sed -n 's/^\([a-z_.]*\): .*/\1/p')
 targets=()
-for each in ddp ddp_gloo ddprun ddp_python ddp_xla same_bits same_bits_fused go_programs rust_crates; do
-  if grep -q -x "$each" <<<"$known"; then targets+=("$each"); fi
+for each in ddp ddp_gloo ddprun ddp_python ddp_xla same_bits same_bits_fused go_programs rust_crates test.bindings.python.average_gpu; do
+  if grep -q -x -F "$each" <<<"$known"; then targets+=("$each"); fi
 done
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"
 ctest --test-dir "$build" --parallel 2 --output-on-failure --no-tests=error --output-junit results-frameworks.xml \
