@@ -48,11 +48,11 @@ std::optional<CallWatch::News> CallWatch::look(const CallState& state, int64_t n
   if (now_ns - looked_ns_ < kLookNs) return std::nullopt;
   looked_ns_ = now_ns;
   const std::optional<BlockedCall> now = state.blocked();
-  const std::optional<BlockedCall> lasting = now == seen_ ? now : std::nullopt;
+  const bool lasts = now == seen_;
   seen_ = now;
-  if (lasting == told_) return std::nullopt;
-  told_ = lasting;
-  return News{lasting};
+  if (!lasts || now == told_) return std::nullopt;
+  told_ = now;
+  return News{now};
 }
 
 }  // namespace ddp::bootstrap

@@ -260,7 +260,8 @@ class CallState {
   std::atomic<uint64_t> moved_{0};
 };
 
-/// Looks at a rank at intervals, and returns the news for the other ranks: a long wait, and its end.
+/// Looks at a rank at intervals, and returns the news for the other ranks: a long wait, and its end. News is what two looks
+/// agree on: a wait that has just failed is still told when the cause of it comes, which names who waited.
 class CallWatch {
  public:
   static constexpr int64_t kLookNs = 100'000'000;
