@@ -10,7 +10,7 @@
 #include "control/limits.hpp"
 #include "control/net.hpp"
 #include "core/error.hpp"
-#include "discovery/nodelist.hpp"
+#include "discovery/launchers.hpp"
 #include "discovery/record_store.hpp"
 #include "discovery/rendezvous.hpp"
 
