@@ -12,7 +12,7 @@
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "os/log.hpp"
 #include "socket/address.hpp"
 

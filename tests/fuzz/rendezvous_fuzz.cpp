@@ -11,7 +11,7 @@
 #include "control/net.hpp"
 #include "core/error.hpp"
 #include "discovery/launchers.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "discovery/rendezvous.hpp"
 
 namespace {
