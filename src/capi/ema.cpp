@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capi/guard.hpp"
-#include "capi/tables.hpp"
+#include "capi/state_tables.hpp"
 
 using namespace ddp::capi;
 

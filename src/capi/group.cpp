@@ -346,13 +346,13 @@ ddp_status ddp_group_share(ddp_group* group, void* data, int64_t bytes) {
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: bytes is %lld; it is 1 or more", kName,
                        static_cast<long long>(bytes));
     gpu::require_unregistered(data, bytes, kName);
-    group::SharedMemory::share(object, data, bytes);
+    object.memory().share(data, bytes);
   });
 }
 
 ddp_status ddp_group_unshare(ddp_group* group, void* data) {
   return run_local(group, "ddp_group_unshare", [&](group::Group& object) {
-    if (data != nullptr) group::SharedMemory::unshare(object, data);
+    if (data != nullptr) object.memory().unshare(data);
   });
 }
 

@@ -2,10 +2,9 @@
 // ddp/optimizer.h.
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
-#include "capi/tables.hpp"
+#include "capi/state_tables.hpp"
 #include "ddp/custom.h"
 #include "ddp/graph.h"
-#include "group/recovery.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
@@ -29,7 +28,7 @@ ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
 ddp_optimizer_options read_shared(ddp::model::Model& model, const ddp_optimizer_options* options, const char* function) {
   const ddp_optimizer_options read = read_options(options, ddp::optim::default_optimizer_options(), function);
   ddp::optim::check_optimizer_options(read, function);
-  const bool recovers = ddp::group::Recovery::survival(model.group()) != nullptr;
+  const bool recovers = model.group().options().recoverable != 0;
   if (recovers && (read.shard != 0 || (read.in_backward != 0 && read.undo == 0)))
     ddp::os::log(DDP_LOG_INFO,
                  "%s: with %s, a rank that dies takes state with it: keep it with ddp_state_keep, or load a checkpoint then",
@@ -123,7 +122,7 @@ ddp_status ddp_optimizer_set_rate(ddp_optimizer* optimizer, double rate) {
 
 ddp_status ddp_optimizer_get_rate(const ddp_optimizer* optimizer, double* out_rate) {
   return guarded([&] {
-    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_rate");
+    const auto of = object_of(optimizer, "ddp_optimizer_get_rate");
     require(out_rate, "ddp_optimizer_get_rate", "out_rate");
     *out_rate = of->rate();
   });
@@ -131,7 +130,7 @@ ddp_status ddp_optimizer_get_rate(const ddp_optimizer* optimizer, double* out_ra
 
 ddp_status ddp_optimizer_get_step_count(const ddp_optimizer* optimizer, int64_t* out_count) {
   return guarded([&] {
-    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_step_count");
+    const auto of = object_of(optimizer, "ddp_optimizer_get_step_count");
     require(out_count, "ddp_optimizer_get_step_count", "out_count");
     *out_count = of->step_count();
   });
@@ -153,7 +152,7 @@ ddp_status ddp_optimizer_set_loss_scale(ddp_optimizer* optimizer, const ddp_loss
 
 ddp_status ddp_optimizer_get_loss_scale(const ddp_optimizer* optimizer, double* out_scale) {
   return guarded([&] {
-    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_loss_scale");
+    const auto of = object_of(optimizer, "ddp_optimizer_get_loss_scale");
     require(out_scale, "ddp_optimizer_get_loss_scale", "out_scale");
     *out_scale = of->loss_scale();
   });
@@ -167,7 +166,7 @@ ddp_status ddp_optimizer_copy_loss_scale(ddp_optimizer* optimizer, const ddp_ten
 
 ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer* optimizer, int64_t* out_count) {
   return guarded([&] {
-    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_skipped_count");
+    const auto of = object_of(optimizer, "ddp_optimizer_get_skipped_count");
     require(out_count, "ddp_optimizer_get_skipped_count", "out_count");
     *out_count = of->skipped_count();
   });
@@ -175,7 +174,7 @@ ddp_status ddp_optimizer_get_skipped_count(const ddp_optimizer* optimizer, int64
 
 ddp_status ddp_optimizer_get_grad_norm(const ddp_optimizer* optimizer, double* out_norm) {
   return guarded([&] {
-    const auto of = optimizer_of(optimizer, "ddp_optimizer_get_grad_norm");
+    const auto of = object_of(optimizer, "ddp_optimizer_get_grad_norm");
     require(out_norm, "ddp_optimizer_get_grad_norm", "out_norm");
     *out_norm = of->grad_norm();
   });

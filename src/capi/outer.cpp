@@ -6,7 +6,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
-#include "capi/tables.hpp"
+#include "capi/state_tables.hpp"
 
 using namespace ddp::capi;
 

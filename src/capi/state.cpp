@@ -14,7 +14,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
-#include "capi/tables.hpp"
+#include "capi/state_tables.hpp"
 #include "checkpoint/format.hpp"
 #include "checkpoint/keep.hpp"
 #include "core/attempt.hpp"
@@ -51,7 +51,7 @@ struct Call {
 };
 
 void add_optimizer(Call& call, const ddp_optimizer* handle, const char* function) {
-  auto optimizer = optimizer_of(handle, function);
+  auto optimizer = object_of(handle, function);
   if (&optimizer->model() != call.model.get())
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the optimizer belongs to another model", function);
   if (std::find(call.optimizers.begin(), call.optimizers.end(), optimizer) != call.optimizers.end())
@@ -74,8 +74,8 @@ void resolve_optimizers(Call& call, const ddp_state& state, const char* function
 
 void resolve_others(Call& call, const ddp_state& state, const char* function) {
   resolve_optimizers(call, state, function);
-  if (state.ema != nullptr) call.ema = ema_of(state.ema, function);
-  if (state.outer != nullptr) call.outer = outer_of(state.outer, function);
+  if (state.ema != nullptr) call.ema = object_of(state.ema, function);
+  if (state.outer != nullptr) call.outer = object_of(state.outer, function);
   if (call.ema != nullptr && &call.ema->model() != call.model.get())
     throw ddp::make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the averages belong to another model", function);
   if (call.outer != nullptr && &call.outer->model() != call.model.get())

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
@@ -11,14 +12,10 @@
 #include "core/attempt.hpp"
 #include "ddp/hook.h"
 #include "device/gpu/host_memory.hpp"
-#include "extra/outer/outer.hpp"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
 #include "group/group.hpp"
-#include "group/shared_memory.hpp"
 #include "model/model.hpp"
-#include "optim/ema.hpp"
-#include "optim/optimizer.hpp"
 #include "os/log.hpp"
 #include "parts/hooks/hook_bucket.hpp"
 
@@ -26,44 +23,55 @@ namespace ddp::capi {
 
 using GroupTable = HandleTable<group::Group, ddp_group, 0xd1>;
 using ModelTable = HandleTable<model::Model, ddp_model, 0xd2>;
-using OptimizerTable = HandleTable<optim::Optimizer, ddp_optimizer, 0xd3>;
-using EmaTable = HandleTable<optim::Ema, ddp_ema, 0xd4>;
-using OuterTable = HandleTable<outer::Outer, ddp_outer, 0xd6>;
 using BucketTable = HandleTable<parts::HookBucket, ddp_bucket, 0xd5>;
+
+/// The table of each handle kind, and what errors call its objects. Of what is built on a model: state_tables.hpp.
+template <class Handle>
+struct Kind;
+template <>
+struct Kind<ddp_group> {
+  using Table = GroupTable;
+  static constexpr const char* kName = "group";
+};
+template <>
+struct Kind<ddp_model> {
+  using Table = ModelTable;
+  static constexpr const char* kName = "model";
+};
+template <>
+struct Kind<ddp_bucket> {
+  using Table = BucketTable;
+  static constexpr const char* kName = "bucket";
+};
 
 /// Is it the group that a hook got for its bucket (ddp_bucket_get_group)? Its handle is that of the bucket.
 inline bool is_in_hook(const ddp_group* handle) noexcept { return BucketTable::is_kind(handle); }
 
+template <class Handle>
+auto object_of(const Handle* handle, const char* function) {
+  if constexpr (std::is_same_v<Handle, ddp_group>)
+    if (is_in_hook(handle))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "%s: group is the one that ddp_bucket_get_group gave inside a hook; it takes ddp_group_all_reduce, "
+                       "all_gather, reduce_scatter, broadcast, rank and size",
+                       function);
+  return resolve(Kind<Handle>::Table::instance(), handle, function, Kind<Handle>::kName);
+}
+inline std::shared_ptr<group::Group> group_of(const ddp_group* handle, const char* function) {
+  return object_of(handle, function);
+}
+inline std::shared_ptr<model::Model> model_of(const ddp_model* handle, const char* function) {
+  return object_of(handle, function);
+}
+
 /// The bucket that is open in a hook.
 inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
-  auto bucket = resolve(BucketTable::instance(), handle, function, "bucket");
+  auto bucket = object_of(handle, function);
   bucket->require_open(function);
   return bucket;
 }
 inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_group* handle, const char* function) {
   return bucket_of(reinterpret_cast<const ddp_bucket*>(handle), function);
-}
-
-inline std::shared_ptr<group::Group> group_of(const ddp_group* handle, const char* function) {
-  if (is_in_hook(handle))
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "%s: group is the one that ddp_bucket_get_group gave inside a hook; it takes ddp_group_all_reduce, "
-                     "all_gather, reduce_scatter, broadcast, rank and size",
-                     function);
-  return resolve(GroupTable::instance(), handle, function, "group");
-}
-inline std::shared_ptr<model::Model> model_of(const ddp_model* handle, const char* function) {
-  return resolve(ModelTable::instance(), handle, function, "model");
-}
-inline std::shared_ptr<optim::Optimizer> optimizer_of(const ddp_optimizer* handle, const char* function) {
-  return resolve(OptimizerTable::instance(), handle, function, "optimizer");
-}
-inline std::shared_ptr<optim::Ema> ema_of(const ddp_ema* handle, const char* function) {
-  return resolve(EmaTable::instance(), handle, function, "ema");
-}
-
-inline std::shared_ptr<outer::Outer> outer_of(const ddp_outer* handle, const char* function) {
-  return resolve(OuterTable::instance(), handle, function, "outer");
 }
 
 /// What broken groups of this process gave out may be lent again, to a new group or another one, so a rank that they left
@@ -77,26 +85,12 @@ inline void check_reduce(ddp_reduce op, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: op is %d; it is 0 to 4", function, static_cast<int>(op));
 }
 
-inline std::shared_ptr<group::Group> object_of(const ddp_group* handle, const char* function) {
-  return group_of(handle, function);
-}
-inline std::shared_ptr<model::Model> object_of(const ddp_model* handle, const char* function) {
-  return model_of(handle, function);
-}
-inline std::shared_ptr<optim::Optimizer> object_of(const ddp_optimizer* handle, const char* function) {
-  return optimizer_of(handle, function);
-}
-inline std::shared_ptr<optim::Ema> object_of(const ddp_ema* handle, const char* function) {
-  return ema_of(handle, function);
-}
-inline std::shared_ptr<outer::Outer> object_of(const ddp_outer* handle, const char* function) {
-  return outer_of(handle, function);
-}
 inline group::Group& group_behind(group::Group& group) noexcept { return group; }
 inline group::Group& group_behind(model::Model& model) { return model.group(); }
-inline group::Group& group_behind(optim::Optimizer& optimizer) { return optimizer.model().group(); }
-inline group::Group& group_behind(optim::Ema& ema) { return ema.model().group(); }
-inline group::Group& group_behind(outer::Outer& outer) { return outer.model().group(); }
+template <class Object>
+group::Group& group_behind(Object& object) {
+  return object.model().group();
+}
 
 /// What the log says of what this thread does for the group.
 inline os::LogAbout about(const group::Group& group) noexcept { return {group.origin().number, group.rank()}; }
@@ -107,7 +101,7 @@ inline os::LogAbout about(const group::Group& group) noexcept { return {group.or
 template <class Body>
 auto or_first_cause(group::Group& group, Body&& body) {
   return on_error<Error>(body, [&](const Error& error) {
-    if (group.health().has_fault()) group::SharedMemory::make_private(group);
+    if (group.health().has_fault()) group.memory().make_private();
     if (error.status() == DDP_ERROR_INVALID_STATE) group.health().check_no_fault();  // a rank that left has led to none
   });
 }

@@ -6,7 +6,6 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "ddp/join.h"
-#include "model/join.hpp"
 #include "model/uneven.hpp"
 
 using namespace ddp;

@@ -22,7 +22,7 @@
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
 #include "group/membership_log.hpp"
-#include "group/recovery.hpp"
+#include "group/recoverable.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
@@ -351,7 +351,7 @@ Counters load(const char* function, const Parts& parts, const std::optional<Erro
     transfer.emplace(manifest, arrived.present);
     copies.emplace(settled_gpu(manifest));
     fields.emplace(parts);
-    if (group::Survival* const survival = group::Recovery::survival(parts.model.group())) survival->keeper().forget();
+    group::Recoverable::of(parts.model.group()).forget_kept();
     const std::optional<Error> wrong = try_to([&] { fields->load(arrived.texts, mode.partial); });
     if (wrong) throw Error(wrong->status(), "the checkpoint \"" + *arrived.report.file + "\": " + wrong->text());
   });

@@ -20,7 +20,7 @@
 #include "control/call_state.hpp"
 #include "core/bytes.hpp"
 #include "core/hash.hpp"
-#include "group/recovery.hpp"
+#include "group/recoverable.hpp"
 #include "model/requirements.hpp"
 #include "os/clock.hpp"
 #include "os/log.hpp"
@@ -228,8 +228,7 @@ void lock_folder(group::Group& group, model::SaveInfo& saves, const std::string&
     saves.lock.reset();
     saves.lock = std::make_shared<FolderLock>(folder);
   }
-  const group::Survival* const survival = group::Recovery::survival(group);
-  saves.lock->claim({saves.job, group.name_of(group.rank()), survival != nullptr ? survival->generation() : 1});
+  saves.lock->claim({saves.job, group.name_of(group.rank()), group::Recoverable::of(group).generation()});
 }
 
 class StreamOutput final : public Output {

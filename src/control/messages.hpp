@@ -259,7 +259,7 @@ void with_message_of(FrameType type, auto fn) {
     case FrameType::kWitness: return fn(std::type_identity<Death>());
     case FrameType::kLetter: return fn(std::type_identity<Letter>());
     case FrameType::kBye: return fn(std::type_identity<Bye>());
-    case FrameType::kPlace:     // a record as discovery/record_store writes it
+    case FrameType::kPlace:     // a record as discovery/place writes it
     case FrameType::kGroupKey:  // control/codec reads it
     case FrameType::kHeard: return;
   }

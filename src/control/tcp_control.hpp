@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control plane over TCP: one thread per rank for the connection to rank 0, with the socket and the time for
-// ClientControl.
+// ClientState. The threads of the program ask and wait here.
 //
 // Threads: as for Control; the failure callback comes from the control thread.
 // Tested by process/control_test.cpp.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
-#include "control/client_control.hpp"
+#include "control/client_state.hpp"
 #include "control/control.hpp"
 #include "control/net.hpp"
 #include "control/server.hpp"
 
 namespace ddp::bootstrap {
+
+using Witness = std::function<void(int32_t id)>;
+using Check = std::function<void(const Witness&)>;
 
 /// A connection to rank 0 that has passed the challenge.
 struct Admission {

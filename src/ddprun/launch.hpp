@@ -6,16 +6,41 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/fd.hpp"
 #include "ddprun/options.hpp"
-#include "ddprun/own_folder.hpp"
 #include "ddprun/report.hpp"
 
 namespace ddp::ddprun {
+
+// A folder that is removed with its owner.
+class OwnFolder {
+ public:
+  OwnFolder() = default;  // none
+  explicit OwnFolder(std::string path) noexcept : path_(std::move(path)) {}
+  ~OwnFolder() { remove(); }
+  OwnFolder(OwnFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  OwnFolder& operator=(OwnFolder&& other) noexcept {
+    path_.swap(other.path_);
+    return *this;
+  }
+
+  /// "": no folder.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  void remove() noexcept {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    path_.clear();
+  }
+
+ private:
+  std::string path_;
+};
 
 /// The messages to the user about a job.
 struct Said {

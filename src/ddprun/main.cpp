@@ -17,7 +17,6 @@
 #include "ddprun/check.hpp"
 #include "ddprun/command_line.hpp"
 #include "ddprun/foreign.hpp"
-#include "ddprun/help.hpp"
 #include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
 #include "ddprun/lead.hpp"
@@ -28,6 +27,67 @@
 
 namespace ddp::ddprun {
 namespace {
+
+// The text of ddprun --help before and after the options.
+const char* const kDescription =
+    "Usage: ddprun [options] program [arguments]\n"
+    "\n"
+    "Starts a program several times, on this machine or on several, as the ranks of one training job.\n"
+    "\n"
+    "  ddprun -n 4 ./train --epochs 10\n"
+    "  ddprun -n 2 python3 train.py\n"
+    "  ddprun -n 8 --output-dir logs --show 0 ./train   # files for every rank, rank 0 here as well\n"
+    "  ddprun --hosts a:4,b:4 ./train                   # through ssh, from any machine\n"
+    "  ddprun --nnodes 2 --node-rank R --rendezvous a:29500 -n 4 ./train   # by hand, on each machine\n"
+    "  ddprun -n 4 --report job.html ./train            # a page with charts when it is over\n"
+    "  ddprun -n 4 --metrics job.prom ./train           # the newest numbers, once a second, for Prometheus\n"
+    "  ddprun --check -n 4                              # what is right and wrong with this machine, or --hosts";
+
+const char* const kFooter =
+    "What each rank finds in its environment:\n"
+    "  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT   as torchrun sets them\n"
+    "  DDP_TOKEN            a secret that admits only these ranks; one that is set already is kept\n"
+    "  OMP_NUM_THREADS      cores / ranks, unless it is set or there is one rank\n"
+    "  DDP_JOIN_FILE        where ranks that are started again find the others (--max-restarts, --min-ranks)\n"
+    "  DDP_WATCH_DIR        where ranks write their progress (--report, --metrics, --trace, or on a terminal)\n"
+    "  DDP_TRACE            set if the ranks are traced (--trace)\n"
+    "  DDP_JOIN             1 for a rank that is to join the others\n"
+    "  DDP_RESTARTS         how often ranks were started again before this one, if they were\n"
+    "  PYTHONUNBUFFERED     1, unless it is set\n"
+    "  PAGER, GIT_PAGER     cat\n"
+    "  TERM, NO_COLOR       dumb and 1, if the output goes anywhere but to a terminal\n"
+    "\n"
+    "Several machines\n"
+    "  --hosts starts ddprun on each host through ssh, in the folder of the same name, and sends --env and the\n"
+    "  variables that begin with DDP_, NCCL_, OMP_ or GLOO_. The token is made here, and is in no command line. There\n"
+    "  is one output and one exit code; when ddprun or a connection ends, the ranks there end. In a job of Slurm or PBS\n"
+    "  the hosts are found without --hosts. --nnodes is the same by hand: the same line on every machine, with its own\n"
+    "  --node-rank, and DDP_TOKEN set to the same secret.\n"
+    "\n"
+    "Input       Rank 0 gets it, but not with --hosts. The other ranks read /dev/null.\n"
+    "Output      Each line begins with its rank. stdout and stderr of a rank are terminals of their own, so a program\n"
+    "            writes its lines at once and none is lost when it is killed. A line without end is shown after a moment.\n"
+    "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
+    "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job continues: the program\n"
+    "            then makes its group with recoverable = 1 and calls ddp_group_recover.\n"
+    "Errors      include/ERRORS.md, a page of the guide, explains errors of libddp by their text.\n"
+    "Progress    On a terminal the last row has the progress of a job that uses libddp: steps a second, the share of the\n"
+    "            communication that is hidden, a rank that the others wait for, and numbers of ddp_group_log_metric.\n"
+    "            --quiet leaves it out.\n"
+    "Signals     INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are sent to all ranks. After TERM the ranks get the\n"
+    "            grace time, then SIGKILL. A second Ctrl-C sends SIGKILL at once.\n"
+    "The end     No rank outlives ddprun, however ddprun ends.\n"
+    "\n"
+    "Exit code\n"
+    "  0          all ranks succeeded (with --keep-going: at least one; with\n"
+    "             --min-ranks or --max-restarts: enough of them)\n"
+    "  1 to 255   that of the rank that failed first; 128 + signal if a signal killed it\n"
+    "  128 + S    signal S ended ddprun's job, however the ranks ended: 130 for Ctrl-C, 143 for SIGTERM\n"
+    "  124        --timeout was over\n"
+    "  2          wrong usage\n"
+    "  125        ddprun itself failed\n"
+    "  126, 127   the program cannot be run; it was not found\n"
+    "  With --check: 0 if nothing is wrong, 1 if something is\n";
 
 // The description has the usage line: CLI11 does not know that a program follows.
 class Formatter : public CLI::Formatter {

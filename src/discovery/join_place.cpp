@@ -6,7 +6,7 @@
 
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "discovery/signpost.hpp"
 #include "os/log.hpp"
 #include "os/loopback.hpp"
@@ -59,16 +59,16 @@ std::string JoinPlace::own_host() const {
 }
 
 JoinPlace::~JoinPlace() {
-  if (!published_.empty()) static_cast<void>(try_to([&] { open_file_board(path_)->remove(published_); }));
+  if (!published_.empty()) static_cast<void>(try_to([&] { Place::file(path_).withdraw(published_); }));
 }
 
 void JoinPlace::put_into_file(const std::string& record) {
-  open_file_board(path_)->put(record);
+  Place::file(path_).publish(record);
   published_ = record;
 }
 
 void JoinPlace::put_into_store(const Control& control, const std::string& record) {
-  if (!std::exchange(has_told_, true)) open_join_board(meeting_, options_, control.member(control.rank()).id)->put(record);
+  if (!std::exchange(has_told_, true)) Place::of_rank(meeting_, options_, control.member(control.rank()).id).publish(record);
 }
 
 void JoinPlace::introduce(const Control& control, const std::string& record,
@@ -120,7 +120,7 @@ std::function<std::string()> JoinPlace::lookout() const {
 std::function<std::string()> JoinPlace::lookout_at_place() const {
   switch (kind_) {
     case Kind::kNowhere: break;
-    case Kind::kFile: return [this] { return open_file_board(path_)->get(1); };
+    case Kind::kFile: return [this] { return Place::file(path_).find(1); };
     case Kind::kAddress:
       return [this, told = std::string()]() mutable {
         std::string doubt;
@@ -131,7 +131,7 @@ std::function<std::string()> JoinPlace::lookout_at_place() const {
       };
     case Kind::kStore:
       return [this, id = int32_t{0}, missing = int32_t{0}]() mutable {
-        std::string record = open_join_board(meeting_, options_, id++)->get(kStoreWaitMs);
+        std::string record = Place::of_rank(meeting_, options_, id++).find(kStoreWaitMs);
         missing = record.empty() ? missing + 1 : 0;
         if (missing >= kIdsBeyond) id = missing = 0;
         return record;

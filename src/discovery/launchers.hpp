@@ -8,10 +8,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "discovery/rendezvous.hpp"
 
 namespace ddp::bootstrap {
+
+// Slurm's way to write lists of hosts: "n[01-04,7],login1". Only the first host is needed: rank 0 runs there.
+/// "" if the list is empty or cannot be read.
+[[nodiscard]] std::string first_host(std::string_view nodelist);
 
 /// The values of one launcher; an absent value was not set.
 struct Launch {

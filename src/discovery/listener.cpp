@@ -16,7 +16,7 @@
 
 #include "control/identity.hpp"
 #include "core/error.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "discovery/token.hpp"
 #include "os/life.hpp"
 #include "os/thread.hpp"

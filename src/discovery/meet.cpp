@@ -20,9 +20,9 @@
 #include "control/tcp_control.hpp"
 #include "control/texts.hpp"
 #include "core/random.hpp"
+#include "discovery/place.hpp"
 #include "discovery/port_walk.hpp"
 #include "discovery/probe.hpp"
-#include "discovery/record_store.hpp"
 #include "discovery/rendezvous.hpp"
 #include "discovery/signpost.hpp"
 #include "discovery/token.hpp"
@@ -185,11 +185,11 @@ std::string Encounter::ask(std::string& doubt) {
 }
 
 std::unique_ptr<Control> Encounter::by_record() {
-  const std::unique_ptr<RecordStore> records = open_board(meeting_, options_);
+  const Place place = Place::of(meeting_, options_);
   is_meant_for_here_ = meeting_.private_place;
   if (meeting_.rank != 0) {
     const auto look = [&]() -> std::vector<Address> {
-      const auto record = read_record(records->get(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
+      const auto record = read_record(place.find(std::clamp<int64_t>(deadline_.left_ms(), 1, 1'000)));
       const auto target = record.has_value() ? follow(*record) : std::nullopt;
       return target.has_value() ? std::vector<Address>{*target} : std::vector<Address>{};
     };
@@ -200,8 +200,8 @@ std::unique_ptr<Control> Encounter::by_record() {
   auto [listening, record] = listen(here);
   const Address target{listening.where, group_at(record.word), token_.has_value() ? *token_ : record.token};
   const std::string text = write_record(record);
-  std::unique_ptr<Control> control = lead(std::move(listening), target, [&] { records->put(text); });
-  records->remove(text);
+  std::unique_ptr<Control> control = lead(std::move(listening), target, [&] { place.publish(text); });
+  place.withdraw(text);
   return control;
 }
 

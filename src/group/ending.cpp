@@ -35,8 +35,6 @@ void Ending::fence_memory(Group& group) {
   for (const auto& arena : group.impl_->arenas) arena->fence();
 }
 
-const Arenas& Ending::arenas_of(const Group& group) noexcept { return group.impl_->arenas; }
-
 void Ending::fence(collective::Arena& arena) noexcept {
   if (const std::optional<Error> failed = try_to([&] { arena.fence(); }))
     os::log_of(*failed, DDP_LOG_ERROR,

@@ -29,9 +29,6 @@ struct Ending {
   /// The same for one arena that outlives its group; what goes wrong is logged.
   static void fence(collective::Arena& arena) noexcept;
 
-  /// Of its host memory: allocations come from the last one; the others are from before a recovery.
-  [[nodiscard]] static const std::vector<std::shared_ptr<collective::Arena>>& arenas_of(const Group& group) noexcept;
-
   /// Not if this rank has left it, as it does in good order.
   [[nodiscard]] static bool has_broken(const bootstrap::Failure& failure) noexcept;
 };

@@ -16,16 +16,9 @@
 
 #include "core/owned_span.hpp"
 #include "core/tensor.hpp"
+#include "group/recoverable.hpp"
 
 namespace ddp::group {
-
-/// A tensor of a kept state, on this rank. If the ranks hold parts of it, `parts` lists them, by rank, in elements, and at
-/// `tensor.data` this rank's are contiguous.
-struct KeptTensor {
-  std::string name;
-  Tensor tensor;
-  std::vector<std::vector<OwnedSpan>> parts{};
-};
 
 /// The same as any rank knows it.
 struct KeptItem {

@@ -7,23 +7,15 @@
 #include "control/call_state.hpp"
 #include "control/control.hpp"
 #include "control/texts.hpp"
-#include "core/attempt.hpp"
-#include "device/gpu/own_gpu.hpp"
 #include "exchange/memory_holds.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/collective_call.hpp"
 #include "group/consensus.hpp"
-#include "group/create.hpp"
 #include "group/ending.hpp"
 #include "group/group_impl.hpp"
-#include "group/links.hpp"
-#include "group/select.hpp"
-#include "group/shared_memory.hpp"
 #include "group/sparse_rows.hpp"
-#include "group/survival.hpp"
 #include "group/tracing.hpp"
-#include "os/log.hpp"
 
 namespace ddp::group {
 
@@ -53,95 +45,9 @@ Group::~Group() {
   }
 }
 
-void Group::Impl::connect(const char* function) {
-  on_error([&] { build(function); },
-           [&](const Error& error) {
-             if (survival != nullptr) survival->excuse(*control, options, error);
-           });
-}
-
-void Group::Impl::build(const char* function) {
-  const std::string name = control->member(control->rank()).name();
-  if (own_gpu == nullptr)
-    own_gpu = std::make_shared<gpu::OwnGpu>(options.device_index, origin.local_rank, name);
-  else
-    own_gpu->rename(name);
-  collective::TransportContext context{control.get(), &failure, options, &channels.queues()};
-  if (!arenas.empty()) context.arena = arenas.back();
-  context.waits = &waits;
-  // The failure callback may come at any time from now on; it only touches what outlives the control plane.
-  control->on_failure([this](const Error& cause) {
-    failure.set(cause, bootstrap::texts::is_goodbye(*control, cause) ? bootstrap::Failure::Wake::kNo
-                                                                     : bootstrap::Failure::Wake::kYes);
-  });
-  const os::Deadline deadline = os::Deadline::in_ms(options.rendezvous_timeout_ms);
-  agree_on_options(*control, options, function, deadline);
-  if (!origin.threads && control->size() > 1) require_links(*control, options);
-  if (options.virtual_ranks != 0 && options.virtual_ranks < control->size())
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "%s: virtual_ranks is %d, but the group has %d ranks, of which each needs one at least", function,
-                     options.virtual_ranks, control->size())
-        .as_agreed();
-  if (survival != nullptr) survival->introduce(*control, options, deadline);
-  const std::vector<int32_t> newcomers = survival != nullptr ? survival->newcomers() : std::vector<int32_t>();
-  channels.start(choose_transport(context, {origin.threads, newcomers}, own_gpu, deadline), context, health);
-  gpu.emplace(options, own_gpu, channels.first().gpu());
-  memory.emplace(options, health, arenas, *gpu);
-  backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
-  if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
-  failure.add_waker([this] { channels.first().wake(); });
-  if (options.requests != 0)
-    on_error([&] { channels.requests().open(); },
-             [&](const Error& error) {  // also where all ranks agree on it: nobody must wake what goes now
-               failure.set(error);
-               failure.quiesce();
-             });
-  if (control->size() == 1) return;
-  failure.add_waker([this] { channels.messenger().wake(); });
-  if (options.connect_all != 0) channels.messenger().open_all(deadline);
-}
-
-void Group::Impl::confirm() {
-  const bootstrap::CallState::In inside(control->calls(), UserCall::kCommit);  // where the last of new ranks does it
-  survival->confirm(*control, options, os::Deadline::in_ms(options.timeout_ms));
-}
-
-/// The group has broken: the transports end, and the failure stays.
-void Group::Impl::retire() noexcept {
-  if (gpu) gpu->close(false, Gpu::Leaves::kGroup);
-  failure.set(Error());  // if a rank left in good order, no wait was ended yet
-  failure.quiesce();
-  if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
-  channels.stop();
-  if (gpu) gpu->end();
-}
-
-void Group::Impl::give_up(const char* function, const Error& why) noexcept {
-  if (failure.broken()) return;
-  const ddp_status status = breaks_group(why.status()) ? why.status() : DDP_ERROR_ABORTED;
-  if (try_to([&] { health.abort(make_error(status, "%s: %s", function, why.what())); })) health.abort(Error());
-}
-
-std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, const ddp_group_options& options,
-                                   const Origin& origin, const char* function, std::shared_ptr<Survival> survival) {
-  os::log_about().rank = control->rank();
-  Origin numbered = origin;
-  numbered.number = os::log_about().group;
-  if (survival == nullptr) survival = make_survival(options, origin.threads, std::make_unique<bootstrap::JoinPlace>());
-  auto impl = std::make_unique<Impl>(std::move(control), options, numbered, std::move(survival), Arenas(), nullptr);
-  on_error([&] { impl->connect(function); },
-           [&](const Error& error) {
-             if (error.is_agreed()) return;
-             impl->health.give_up(function, error);
-             impl->control->leave();  // not before the others have been informed
-           });
-  std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) group->gpu().connect();
-  return group;
-}
-
 int32_t Group::rank() const noexcept { return impl_->control->rank(); }
 int32_t Group::size() const noexcept { return impl_->control->size(); }
+Recoverable& Recoverable::of(const Group& group) noexcept { return *group.impl_->recoverable; }
 ddp_backend Group::backend() const noexcept { return impl_->backend; }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 Health& Group::health() const noexcept { return impl_->health; }
@@ -244,9 +150,7 @@ void Group::get_rows(const Tensor& indices, const Tensor& rows) const { impl_->r
 
 std::vector<std::string> Group::gather(std::string_view what, std::string_view mine) {
   health().check_usable();
-  const Survival* const survival = impl_->survival.get();
-  const int64_t timeout_ms = impl_->options.timeout_ms;
-  const os::Deadline deadline = os::Deadline::in_ms(survival == nullptr ? timeout_ms : survival->limit_ms(timeout_ms));
+  const os::Deadline deadline = os::Deadline::in_ms(impl_->recoverable->limit_ms(impl_->options.timeout_ms));
   return or_break(*this, Part::kExchange, [&] { return impl_->control->gather(what, mine, deadline); });
 }
 
@@ -259,7 +163,7 @@ void Group::close() noexcept {
   impl_->gpu->close(in_order, Gpu::Leaves::kGroup);
   if (in_order) impl_->channels.shutdown();
   impl_->health.leave();
-  SharedMemory::make_private(*this);
+  impl_->memory->make_private();
 }
 
 }  // namespace ddp::group

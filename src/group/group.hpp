@@ -28,6 +28,7 @@ enum class UserCall : uint16_t;
 namespace ddp::group {
 
 class Channels;
+class Recoverable;
 class Survival;
 
 class Group {
@@ -92,6 +93,7 @@ class Group {
  private:
   friend struct Ending;
   friend struct Recovery;
+  friend class Recoverable;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
   std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time

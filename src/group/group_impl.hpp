@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group is made of; a recovery puts another one in its place. For group.cpp and recovery.cpp alone.
+// What a group is made of; a recovery puts another one in its place. For group.cpp, ending.cpp and those that make one:
+// create.cpp and recovery.cpp.
 #pragma once
 
 #include <memory>
@@ -16,24 +17,24 @@
 #include "group/group.hpp"
 #include "group/health.hpp"
 #include "group/memory.hpp"
+#include "group/recoverable.hpp"
 #include "group/sparse_rows.hpp"
-#include "group/survival.hpp"
 
 namespace ddp::group {
 
 struct Group::Impl {
   Impl(std::unique_ptr<bootstrap::Control> with, const ddp_group_options& asked, const Origin& from,
-       std::shared_ptr<Survival> before, Arenas memory_of_before, std::shared_ptr<gpu::OwnGpu> gpu_of_before)
+       std::shared_ptr<Recoverable> before, Arenas memory_of_before, std::shared_ptr<gpu::OwnGpu> gpu_of_before)
       : options(asked),
         origin(from),
-        survival(std::move(before)),
+        recoverable(std::move(before)),
         arenas(std::move(memory_of_before)),
         own_gpu(std::move(gpu_of_before)),
         control(std::move(with)) {}
 
   const ddp_group_options options;
   const Origin origin;
-  const std::shared_ptr<Survival> survival;  // NULL: the group cannot recover
+  const std::shared_ptr<Recoverable> recoverable;
   Arenas arenas;
   std::shared_ptr<gpu::OwnGpu> own_gpu;
   // Destroyed in reverse: the transports and their threads first, then the control plane's, then what they point to.
@@ -55,6 +56,8 @@ struct Group::Impl {
       if (const int32_t world = control->member(rank).world_rank; world >= 0) ranks.push_back(world);
     return ranks;
   }
+  /// NULL: the group cannot recover.
+  [[nodiscard]] Survival* survival() const noexcept;
   void connect(const char* function);
   /// See Survival::confirm().
   void confirm();

@@ -24,4 +24,20 @@ void Memory::free(void* data) {
   if (!gpu_.free(data)) collective::MemoryHolds::instance().free(arenas_, data);
 }
 
+void Memory::share(void* data, int64_t bytes) {
+  health_.check_usable();
+  arenas_.back()->share(data, bytes);
+}
+
+void Memory::unshare(void* data) {
+  for (const auto& arena : arenas_)
+    if (arena->unshare(data)) return;
+  throw Error(DDP_ERROR_INVALID_ARGUMENT,
+              "ddp_group_unshare: no memory was shared with this group by this address, or it was made private already");
+}
+
+void Memory::make_private() noexcept {
+  for (const auto& arena : arenas_) (void)arena->make_private();
+}
+
 }  // namespace ddp::group

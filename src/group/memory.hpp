@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a group gives out, in the reach of the other ranks.
+// Memory that a group gives out, in the reach of the other ranks; and memory of the program that it shares where it is.
 // Threads: as Group.
-// Tested by capi/memory_test.c, unit/exchange/memory_holds_test.cpp and gpu_host/group_test.cpp.
+// Tested by capi/memory_test.c, capi/shared_memory_test.cpp, capi/shared_memory_end_test.cpp,
+// unit/exchange/memory_holds_test.cpp and gpu_host/group_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,11 @@ class Memory {
   /// Shared memory, whatever the group was made for; or memory of the tensor's GPU.
   [[nodiscard]] void* alloc_beside(const Tensor& tensor, int64_t bytes);
   void free(void* data);
+
+  // Memory of the program that is shared where it is; as Arena says. Any thread, while no collective call runs.
+  void share(void* data, int64_t bytes);
+  void unshare(void* data);
+  void make_private() noexcept;
 
  private:
   [[nodiscard]] void* alloc_in_host(int64_t bytes);

@@ -30,7 +30,7 @@ int64_t steps_of(const std::vector<std::shared_ptr<Follower>>& followers) {
 
 }  // namespace
 
-Survival* Recovery::survival(Group& group) noexcept { return group.impl_->survival.get(); }
+Survival* Recovery::survival(Group& group) noexcept { return group.impl_->survival(); }
 
 bool Recovery::is_broken(const Group& group) noexcept { return group.impl_->failure.broken(); }
 
@@ -53,12 +53,12 @@ Recovery::Progress Recovery::progress(const Group& group, int32_t rank) {
 }
 
 Changes Recovery::changes(const Group& group) {
-  const Survival* const survival = group.impl_->survival.get();
+  const Survival* const survival = group.impl_->survival();
   return survival == nullptr ? Changes() : survival->changes();
 }
 
 int32_t Recovery::take_place(Group& group, const std::vector<std::shared_ptr<Follower>>& mine) {
-  Survival& survival = *group.impl_->survival;
+  Survival& survival = *group.impl_->survival();
   // Some ranks may have started one more.
   size_t common = SIZE_MAX;
   for (const std::string& count : group.gather("followers", survival.is_member() ? std::to_string(mine.size()) : kNewcomer))
@@ -71,22 +71,15 @@ int32_t Recovery::take_place(Group& group, const std::vector<std::shared_ptr<Fol
   return source;
 }
 
-/// The models of all ranks are built.
 void Recovery::confirm(Group& group, const std::vector<std::shared_ptr<Follower>>& followers) {
   or_break(group, Part::kExchange, [&] {
-    group.impl_->survival->keeper().restore(group, followers);
+    group.impl_->survival()->keeper().restore(group, followers);
     group.impl_->confirm();
   });
 }
 
-void Recovery::note_commit(Group& group) {
-  if (Survival* const survival = group.impl_->survival.get(); survival != nullptr && survival->pay())
-    confirm(group, survival->followers());
-}
-
-void Recovery::excuse(Group& group, const Error& error) {
-  if (const Survival* const survival = group.impl_->survival.get())
-    survival->excuse(*group.impl_->control, group.impl_->options, error);
+void Survival::note_commit(Group& group) {
+  if (owed_ > 0 && --owed_ == 0) Recovery::confirm(group, followers());
 }
 
 Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rule) {
@@ -106,7 +99,7 @@ Recovery::Outcome Recovery::run(Group& group, const bootstrap::RecoveryRule& rul
 
 int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::unique_ptr<Group::Impl>& broken) {
   std::unique_ptr<Group::Impl>& impl = group.impl_;
-  Survival& survival = *impl->survival;
+  Survival& survival = *impl->survival();
   for (auto new_ranks = bootstrap::NewRanks::kTaken;; new_ranks = bootstrap::NewRanks::kWait) {
     const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
     for (const auto& follower : followers) follower->stop();
@@ -115,7 +108,7 @@ int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::u
     impl->retire();
     survival.keeper().leave(steps_of(followers));
     auto made = std::make_unique<Group::Impl>(survival.meet(*impl->control, impl->failure, rule, impl->options, new_ranks),
-                                              impl->options, impl->origin, impl->survival, impl->arenas, impl->own_gpu);
+                                              impl->options, impl->origin, impl->recoverable, impl->arenas, impl->own_gpu);
     Group::Impl& next = *made;
     int32_t source = -1;
     const std::optional<Error> failed = try_to([&] {
@@ -135,7 +128,7 @@ int32_t Recovery::try_until_whole(Group& group, const RecoveryRule& rule, std::u
 
 Recovery::Outcome Recovery::finish(Group& group, const std::vector<bootstrap::Member>& before, int32_t source) {
   Group::Impl& impl = *group.impl_;
-  Survival& survival = *impl.survival;
+  Survival& survival = *impl.survival();
   survival.set_changes(Changes::between(before, *impl.control));
   const std::vector<std::shared_ptr<Follower>> followers = survival.followers();
   const int64_t step = steps_of(followers);

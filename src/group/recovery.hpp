@@ -41,8 +41,6 @@ struct Recovery {
   /// The ranks have met, and channels stand. This rank's models (`mine`) are built again, as far as all have them, and the
   /// group is confirmed; a rank that joins has models to commit before. Gives as Outcome::source. Collective.
   static int32_t take_place(Group& group, const std::vector<std::shared_ptr<Follower>>& mine);
-  /// A model was committed: the last that this rank owed confirms the group. Collective then.
-  static void note_commit(Group& group);
 
   struct Outcome {
     int32_t source = -1;  // rank whose state the models of all have now; -1: they had the same, or no model
@@ -51,14 +49,13 @@ struct Recovery {
   };
   /// In the place of the broken group. No other call uses it meanwhile. Collective over the ranks that are left.
   static Outcome run(Group& group, const RecoveryRule& rule);
-  /// See Survival::excuse().
-  static void excuse(Group& group, const Error& error);
-
   /// In the last recovery; none before the first, and where the group cannot recover.
   [[nodiscard]] static Changes changes(const Group& group);
 
- private:
+  /// The models of all ranks are built. Collective.
   static void confirm(Group& group, const std::vector<std::shared_ptr<Follower>>& followers);
+
+ private:
   static int32_t try_until_whole(Group& group, const RecoveryRule& rule, std::unique_ptr<Group::Impl>& broken);
   static Outcome finish(Group& group, const std::vector<bootstrap::Member>& before, int32_t source);
 };

@@ -12,7 +12,7 @@
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "os/log.hpp"
 #include "socket/address.hpp"
 
@@ -219,9 +219,9 @@ std::unique_ptr<bootstrap::Control> Survival::meet(bootstrap::Control& old, cons
   return bootstrap::meet_again(*listener_, lost, rule, options, std::move(lobby_));
 }
 
-void Survival::follow(std::weak_ptr<Follower> follower) {
+void Survival::follow(const std::weak_ptr<Follower>& follower) {
   std::erase_if(followers_, [](const std::weak_ptr<Follower>& each) { return each.expired(); });
-  followers_.push_back(std::move(follower));
+  followers_.push_back(follower);
 }
 
 std::vector<std::shared_ptr<Follower>> Survival::followers() {

@@ -22,43 +22,10 @@
 #include "discovery/quorum.hpp"
 #include "discovery/recovery.hpp"
 #include "group/keeper.hpp"
+#include "group/recoverable.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::group {
-
-/// What is built on a group's ranks (a model) and is built again on those that are left.
-class Follower {
- public:
-  virtual ~Follower() = default;
-  /// The group has broken: an open pass ends, and its changes are taken back.
-  virtual void stop() noexcept {}
-  /// Its transports end: release them.
-  virtual void leave_group() noexcept = 0;
-  /// The ranks have met. Collective; followers come in the order in which they began to follow. Gives the rank whose state
-  /// all have now, -1 if they had the same.
-  virtual int32_t rejoin_group() = 0;
-  /// Steps of optimizers that made what it holds; -1 if none counts them.
-  [[nodiscard]] virtual int64_t steps() { return -1; }
-  /// Is it the state of one step? False: a checkpoint has to be loaded.
-  [[nodiscard]] virtual bool is_whole() const noexcept { return true; }
-  /// The error of that, once, the same on all ranks; the group is usable nevertheless.
-  [[nodiscard]] virtual std::optional<Error> take_problem() noexcept { return std::nullopt; }
-
-  // Peer checkpoints (keeper.hpp).
-  /// Is it what builds this object?
-  [[nodiscard]] virtual bool is_of(const void*) const noexcept { return false; }
-  /// Between stop() and leave_group(): equal on all ranks that have the same state of the same step. "": it is not whole, or
-  /// cannot be read now.
-  [[nodiscard]] virtual std::string version() { return {}; }
-  /// All that changes in training, in the same order on all ranks.
-  [[nodiscard]] virtual std::vector<KeptTensor> kept_tensors() { return {}; }
-  /// Settings and counts that belong to it.
-  [[nodiscard]] virtual std::string kept_fields() { return {}; }
-  /// The tensors change to those of a generation from now on: it is not whole.
-  virtual void begin_back() noexcept {}
-  /// They have changed; with these fields it is whole. Throws MISMATCH or IO.
-  virtual void end_back(const std::string&) {}
-};
 
 /// The change of members by a recovery.
 struct Changes {
@@ -69,10 +36,18 @@ struct Changes {
   [[nodiscard]] std::vector<int32_t> gone() const;
 };
 
-class Survival {
+class Survival final : public Recoverable {
  public:
   /// `place`: where new ranks find the group.
   explicit Survival(std::unique_ptr<bootstrap::JoinPlace> place) : place_(std::move(place)) {}
+
+  void follow(const std::weak_ptr<Follower>& follower) override;
+  [[nodiscard]] int64_t generation() const noexcept override { return generation_; }
+  [[nodiscard]] int64_t limit_ms(int64_t timeout_ms) const noexcept override;
+  void excuse(const bootstrap::Control& control, const ddp_group_options& options, const Error& error) const override;
+  void note_commit(Group& group) override;
+  [[nodiscard]] bool is_joined_by_others() const override;
+  void forget_kept() noexcept override { keeper_.forget(); }
 
   /// For a rank that wants to join. Blocks.
   [[nodiscard]] std::unique_ptr<bootstrap::Control> join(const ddp_group_options& options,
@@ -89,20 +64,9 @@ class Survival {
   [[nodiscard]] bool is_member() const noexcept { return !memberships_.empty(); }
   /// Of a rank that joins: how many more models the others have than it has committed. Its last commit confirms.
   void owe(size_t commits) noexcept { owed_ = commits; }
-  /// True for the last commit that is owed.
-  [[nodiscard]] bool pay() noexcept { return owed_ > 0 && --owed_ == 0; }
-
-  /// How long an exchange may take: `timeout_ms`, but where new ranks have not committed yet no longer than a recovery waits
-  /// for a rank that computes.
-  [[nodiscard]] int64_t limit_ms(int64_t timeout_ms) const noexcept;
 
   /// An attempt to meet and build failed with this. May another one end better? Where ranks are new, one without them may.
   [[nodiscard]] bool may_try_again(const bootstrap::Control& control, const Error& error) const;
-  /// For a rank that joins: what another new rank did wrong is no error of this one. Throws ABORTED in its place.
-  void excuse(const bootstrap::Control& control, const ddp_group_options& options, const Error& error) const;
-  /// Does a rank wait to be taken in? On rank 0; a lock. False elsewhere.
-  [[nodiscard]] bool is_joined_by_others() const;
-
   /// Ranks that the failure names, or that were silent before it, by rank.
   [[nodiscard]] static std::vector<int32_t> suspects(const bootstrap::Control& control, const bootstrap::Failure& failure,
                                                      int64_t dead_after_ms);
@@ -111,11 +75,7 @@ class Survival {
                                                          const bootstrap::RecoveryRule& rule,
                                                          const ddp_group_options& options, bootstrap::NewRanks new_ranks);
 
-  /// Once for each, in the same order on all ranks.
-  void follow(std::weak_ptr<Follower> follower);
   [[nodiscard]] std::vector<std::shared_ptr<Follower>> followers();
-  /// 1 for the group as it was created, one more after each recovery; the same on all ranks.
-  [[nodiscard]] int64_t generation() const noexcept { return generation_; }
   /// In the last recovery; none before the first.
   [[nodiscard]] const Changes& changes() const noexcept { return changes_; }
   void set_changes(Changes changes) noexcept { changes_ = std::move(changes); }

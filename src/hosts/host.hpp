@@ -15,19 +15,99 @@
 // Tested by process/hierarchy_test.cpp and process/hierarchy_failure_test.cpp.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "control/control.hpp"
 #include "core/attempt.hpp"
-#include "hosts/host_control.hpp"
+#include "core/sum_tree.hpp"
+#include "ddp/group.h"
 #include "hosts/host_reduce_input.hpp"
-#include "hosts/layout.hpp"
 #include "shm/engine.hpp"
 #include "shm/peer_monitor.hpp"
 #include "socket/member.hpp"
 
 namespace ddp::hierarchy {
+
+// Which ranks share a host, which rails run between the hosts, and which leaf of the sum each rank is. Values and pure
+// functions; the same on all ranks.
+//
+//   host 0:  rank 0   rank 1   rank 2      local index l owns rail l: it links the l-th ranks of all hosts. There are
+//   host 1:  rank 3   rank 4               as many rails as the smallest host has ranks (here 2); rank 2 owns none.
+//            rail 0   rail 1
+struct Layout {
+  std::vector<std::vector<int32_t>> hosts;  // ascending ranks of each; hosts by their lowest rank
+  int32_t host = 0;                         // of this rank
+  int32_t local = 0;                        // this rank's index inside its host
+  int32_t rails = 1;
+  LeafMap map = LeafMap::by_rank(0);
+
+  [[nodiscard]] const std::vector<int32_t>& local_ranks() const noexcept { return hosts[static_cast<size_t>(host)]; }
+  [[nodiscard]] int32_t local_size() const noexcept { return static_cast<int32_t>(local_ranks().size()); }
+  [[nodiscard]] int32_t host_count() const noexcept { return static_cast<int32_t>(hosts.size()); }
+  [[nodiscard]] bool owns_rail() const noexcept { return local < rails; }
+  /// The ranks on this rank's rail, by host. Only if owns_rail().
+  [[nodiscard]] std::vector<int32_t> rail_ranks() const;
+  /// Does some host have two ranks or more?
+  [[nodiscard]] bool shares() const noexcept;
+  /// What the busiest host sends for a large sum, over what it would send if every host were one node of the tree; F32.
+  [[nodiscard]] double traffic() const;
+};
+
+/// `host_ids` by rank; ranks with equal ids share a host. An empty id is a host of its own. Of `options` the order of sums
+/// counts.
+[[nodiscard]] Layout lay_out(const std::vector<std::string>& host_ids, int32_t rank, const ddp_group_options& options = {});
+
+/// By the ranks' boot ids.
+[[nodiscard]] Layout lay_out(const bootstrap::Control& control, const ddp_group_options& options = {});
+
+// The control plane as the ranks of one host see it: ranks are local indices, an exchange is one of the whole group of which
+// only the own host's answers are read. So all hosts must make the same exchanges in the same order.
+class HostControl final : public bootstrap::Control {
+ public:
+  /// `ranks` of this host; `local` is this rank's index in it. `group` outlives this.
+  HostControl(bootstrap::Control& group, std::vector<int32_t> ranks, int32_t local)
+      : group_(group), ranks_(std::move(ranks)), local_(local) {
+    set_link_key(group.link_key());
+  }
+
+  [[nodiscard]] int32_t rank() const noexcept override { return local_; }
+  [[nodiscard]] int32_t size() const noexcept override { return static_cast<int32_t>(ranks_.size()); }
+  [[nodiscard]] const bootstrap::Member& member(int32_t rank) const noexcept override {
+    return group_.member(in_group(rank));
+  }
+
+  [[nodiscard]] std::vector<std::string> gather(std::string_view what, std::string_view mine,
+                                                os::Deadline deadline) override {
+    std::vector<std::string> all = group_.gather(what, mine, deadline);
+    std::vector<std::string> here;
+    for (const int32_t rank : ranks_) here.push_back(std::move(all[static_cast<size_t>(rank)]));
+    return here;
+  }
+
+  void abort(const Error& cause) noexcept override { group_.abort(cause); }
+  [[nodiscard]] std::optional<Error> settle() override { return group_.settle(); }
+  void saw_death(int32_t rank) noexcept override { group_.saw_death(in_group(rank)); }
+  void leave(bootstrap::Leaving how) noexcept override { group_.leave(how); }
+  void on_failure(std::function<void(const Error&)> fn) override { group_.on_failure(std::move(fn)); }
+  void set_progress(int64_t pass, int32_t bucket) noexcept override { group_.set_progress(pass, bucket); }
+  [[nodiscard]] bootstrap::CallState& calls() noexcept override { return group_.calls(); }
+  [[nodiscard]] std::string describe_progress(int32_t rank) const override {
+    return group_.describe_progress(in_group(rank));
+  }
+
+ private:
+  [[nodiscard]] int32_t in_group(int32_t local) const noexcept { return ranks_[static_cast<size_t>(local)]; }
+
+  bootstrap::Control& group_;
+  std::vector<int32_t> ranks_;
+  int32_t local_;
+};
 
 inline constexpr int64_t kExchangeBytes = int64_t{8} << 20;
 

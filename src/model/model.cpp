@@ -7,7 +7,7 @@
 #include "device/device.hpp"
 #include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
-#include "group/recovery.hpp"
+#include "group/recoverable.hpp"
 #include "model/commit.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
@@ -191,8 +191,9 @@ void Model::commit_now(void* stream) {
         "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
   if (hook_.copies()) require_host_parameters();
   if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
-  on_error([&] { static_cast<void>(join_group(stream)); },
-           [this](const Error& error) { group::Recovery::excuse(*group_, error); });
+  on_error(
+      [&] { static_cast<void>(join_group(stream)); },
+      [this](const Error& error) { group::Recoverable::of(*group_).excuse(group_->control(), group_->options(), error); });
   if (rejoin_ != nullptr) rejoin_->note_commit();
   if (os::log_enabled(DDP_LOG_DEBUG))
     os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", os::threads_here().c_str());

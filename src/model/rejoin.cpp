@@ -7,7 +7,6 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
-#include "group/recovery.hpp"
 #include "model/model.hpp"
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
@@ -15,10 +14,9 @@
 namespace ddp::model {
 
 std::shared_ptr<Rejoin> Rejoin::follow(Model& model) {
-  group::Survival* const survival = group::Recovery::survival(model.group());
-  if (survival == nullptr) return nullptr;
+  if (model.group().options().recoverable == 0) return nullptr;
   auto made = std::make_shared<Rejoin>(model);
-  survival->follow(made);
+  group::Recoverable::of(model.group()).follow(made);
   return made;
 }
 
@@ -45,7 +43,7 @@ int32_t Rejoin::rejoin_group() {
 }
 
 void Rejoin::note_commit() {
-  on_error([this] { group::Recovery::note_commit(model_.group()); },
+  on_error([this] { group::Recoverable::of(model_.group()).note_commit(model_.group()); },
            [this](const Error&) { has_committed_ = true; });  // a recovery does the rest
 }
 
@@ -102,7 +100,7 @@ bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false
 void Rejoin::let_others_join() {
   const int32_t virtual_ranks = model_.group().options().virtual_ranks;
   if (virtual_ranks != 0 && model_.group().size() >= virtual_ranks) return;  // there is nothing for one more to do
-  if (!group::Recovery::survival(model_.group())->is_joined_by_others()) return;
+  if (!group::Recoverable::of(model_.group()).is_joined_by_others()) return;
   model_.group().health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "group/survival.hpp"
+#include "group/recoverable.hpp"
 
 namespace ddp::model {
 

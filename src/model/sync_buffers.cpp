@@ -9,7 +9,6 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "device/memory.hpp"
-#include "group/recovery.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
 #include "model/requirements.hpp"
@@ -22,7 +21,7 @@ constexpr const char* kFunction = "ddp_model_sync_buffers";
 /// Buffers may be half received when the group breaks: a rank that continues can use the old ones, and no replica is
 /// complete if the sender has died.
 void receive_buffers(Model& model, const std::vector<Tensor>& buffers, void* stream, const std::function<void()>& receive) {
-  if (group::Recovery::survival(model.group()) == nullptr) return model.values().change_together(receive);
+  if (model.group().options().recoverable == 0) return model.values().change_together(receive);
   std::vector<device::Memory>& before = model.replicas().buffers_before();
   for (size_t k = before.size(); k < buffers.size(); ++k)
     before.emplace_back(device::of(buffers[k]), buffers[k].bytes(), "buffers as they were");

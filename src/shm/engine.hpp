@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -15,10 +16,39 @@
 #include "exchange/waits.hpp"
 #include "os/memory.hpp"
 #include "shm/mesh.hpp"
-#include "shm/stage_ring.hpp"
+#include "shm/page.hpp"
 #include "shm/waiter.hpp"
 
 namespace ddp::shm {
+
+class Engine;
+
+// Stage and result slots, numbered over all collectives of a channel: chunk k uses slot k % kStageDepth.
+// Threads: one at a time, as Engine.
+class StageRing {
+ public:
+  explicit StageRing(Engine& engine) noexcept : engine_(engine) {}
+
+  /// Take `count` chunk numbers; returns the one before the first.
+  uint64_t take(uint64_t count) noexcept;
+  [[nodiscard]] std::byte* stage(int32_t of, uint64_t chunk) const noexcept;
+  [[nodiscard]] std::byte* result(int32_t of, uint64_t chunk) const noexcept;
+  /// May this rank overwrite its stage slot for `chunk`?
+  [[nodiscard]] bool stage_free(uint64_t chunk) noexcept;
+  [[nodiscard]] bool result_free(uint64_t chunk) noexcept;
+  /// All ranks read the stage slot of `chunk` until all have reached it in `until`.
+  void use_stage(uint64_t chunk, Counter until) noexcept;
+
+ private:
+  struct Use {
+    Counter until = Counter::kTaken;
+    uint64_t chunk = 0;
+  };
+
+  Engine& engine_;
+  uint64_t taken_ = 0;
+  std::array<Use, kStageDepth> uses_{};
+};
 
 inline constexpr int64_t kBlockSize = 32 << 10;  // in the first-level cache: gathered, reduced and sent on before it leaves
 

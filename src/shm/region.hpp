@@ -69,16 +69,9 @@ class Region final : public collective::Arena {
   void fence() override;
   [[nodiscard]] bool is_shared() const noexcept override { return true; }
 
-  /// Memory of the program is in the others' reach from now on, where it is, with its contents; no thread writes to it
-  /// meanwhile. Throws NOT_SUPPORTED with the reason, INVALID_ARGUMENT (some of it is shared), OUT_OF_MEMORY; then nothing
-  /// has changed.
-  void share(void* data, int64_t bytes);
-  /// The way back, of memory that was shared by this address; false without such memory. Throws INVALID_STATE,
-  /// OUT_OF_MEMORY.
-  [[nodiscard]] bool unshare(void* data);
-  /// All memory of the program is private until the region is renewed. False: some is not (it is in the log). Writing
-  /// threads lose nothing.
-  bool make_private() noexcept;
+  void share(void* data, int64_t bytes) override;
+  [[nodiscard]] bool unshare(void* data) override;
+  bool make_private() noexcept override;
 
   /// Offset of memory that is wholly inside one allocation; kNotInReach otherwise.
   [[nodiscard]] int64_t offset_of(const void* data, int64_t bytes) const noexcept;

@@ -14,18 +14,92 @@
 // Tested by unit/exchange/collectives_test.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <vector>
 
-#include "socket/congestion.hpp"
 #include "socket/exchange.hpp"
 #include "socket/header_round.hpp"
 #include "socket/links.hpp"
 #include "socket/reduce_input.hpp"
-#include "socket/result_round.hpp"
 
 namespace ddp::socket {
+
+// The order in which the members exchange segments, decided equally by all of them. Many senders at a time keep every link
+// busy at once, but their bursts meet at a switch, and one with little memory drops what it cannot hold. A drop is noticed
+// where packets arrive behind a gap; that member reports it with its next header, and from the next collective on members
+// take turns, for a number of exchanges. Then they try again. Each time they find gaps again, that number doubles. The state
+// follows from the reports of all, so it is the same on all members.
+enum class Order : int32_t {
+  kBySegment,  // a segment with each member in turn; whatever has a slot is under way
+  kByMember,   // many segments with one member, then with the next: few send to one at a time
+};
+
+class Congestion {
+ public:
+  static constexpr int64_t kFewest = 64;  // exchanges
+  static constexpr int64_t kMost = 4096;
+  static constexpr int64_t kPacketBytes = 1448;
+  static constexpr int64_t kPacketsPerGap = 1024;
+
+  /// Did this member's links lose more than what overtakes on a healthy network?
+  [[nodiscard]] static constexpr bool is_loss(int64_t gaps, int64_t received_bytes) noexcept {
+    return gaps > received_bytes / kPacketBytes / kPacketsPerGap;
+  }
+
+  /// Of the next exchange that is large enough to choose.
+  [[nodiscard]] Order next() noexcept {
+    if (left_ == 0) return Order::kBySegment;
+    --left_;
+    return Order::kByMember;
+  }
+  /// With the headers of a collective: has any member lost packets? Returns how many exchanges will take turns because of
+  /// it.
+  [[nodiscard]] int64_t learn(bool lost) noexcept {
+    if (!lost || left_ > 0) return 0;
+    left_ = patience_;
+    patience_ = std::min(2 * patience_, kMost);
+    return left_;
+  }
+
+ private:
+  int64_t left_ = 0;  // exchanges by member
+  int64_t patience_ = kFewest;
+};
+
+// The results of short exchanges (collectives.hpp): each member sends its slice of the sum to all others. A receive from
+// each of them is always posted, so a result never waits for its receiver. A member that waits for none, because the bucket
+// was void or it owns nothing, leaves the receive for the next exchange.
+//
+// A result follows the header round of its exchange, and a member sends its next header after close(). So one receive from
+// each is enough.
+// Threads: one at a time. Allocates when it is made; memory is touched as far as results reach.
+class ResultRound {
+ public:
+  /// `most`: bytes of a member's results. 0: there are none.
+  ResultRound(Links& links, int64_t most);
+
+  /// Of a member, in the order of its slice. The own ones are put here.
+  [[nodiscard]] std::byte* of(int32_t member) noexcept { return memory_.get() + member * most_; }
+  /// The own results to all other members.
+  void send(int64_t bytes, int32_t level);
+  void wait(int32_t member, int32_t level);
+  void close();
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  void arm(int32_t member) noexcept;
+
+  Links& links_;
+  int64_t most_;
+  std::unique_ptr<std::byte, Free> memory_;
+  std::vector<Links::Message> in_, out_;  // by member
+};
 
 /// Most bytes that a member sends so that each member adds everything.
 inline constexpr int64_t kMostWhole = int64_t{64} << 10;

@@ -68,7 +68,6 @@ class ExchangeMemory {
   [[nodiscard]] std::byte* slot(Kind kind, int32_t member, int64_t t) noexcept {
     return memory_.get() + (3 * index(member, t) + kind) * segment_;
   }
-  [[nodiscard]] int64_t slot_bytes() const noexcept { return segment_; }
   [[nodiscard]] Messages& messages(int32_t member, int64_t t) noexcept {
     return messages_[static_cast<size_t>(index(member, t))];
   }

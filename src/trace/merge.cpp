@@ -7,19 +7,121 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "core/attempt.hpp"
 #include "os/file.hpp"
 #include "os/own_files.hpp"
-#include "trace/arrows.hpp"
+#include "trace/event.hpp"
 #include "trace/gpu_work.hpp"
 
 namespace ddp::trace {
 namespace {
+
+// What a trace shows between events of a rank: arrows from a mark to the bucket that waited for it, and from a bucket to the
+// end of its pass; and counts over time. Values and pure functions.
+/// Both ends are inside a span of that row.
+struct Arrow {
+  int64_t from_row = 0;
+  int64_t from_ns = 0;
+  int64_t to_row = 0;
+  int64_t to_ns = 0;
+};
+
+/// Marks are shown as long as this, because an arrow begins in a span.
+constexpr int64_t kMarkNs = 1;
+
+/// Finds the arrows of a ring.
+class Arrows {
+ public:
+  /// The next event by its begin, and the row that shows it. Returns the arrows that end there.
+  [[nodiscard]] std::vector<Arrow> take(const Event& event, int64_t row);
+
+ private:
+  struct Mark {
+    uint32_t pass = 0;
+    int64_t first_bucket = 0, last_bucket = 0;
+    int64_t row = 0;
+    int64_t at_ns = 0;
+  };
+  struct Pass {
+    uint32_t number = 0;
+    int64_t row = 0;
+    int64_t end_ns = 0;
+  };
+  void mark(const Event& event, int64_t row);
+  [[nodiscard]] std::vector<Arrow> reduce(const Event& event, int64_t row);
+
+  std::map<uint32_t, std::vector<Mark>> marks_;  // by model: those of its last pass
+  std::map<uint32_t, Pass> passes_;              // by model: the last
+};
+
+/// From this moment on.
+struct Count {
+  int64_t at_ns = 0;
+  int64_t bytes_in_flight = 0;
+  int64_t buckets_waiting = 0;
+};
+
+void Arrows::mark(const Event& event, int64_t row) {
+  std::vector<Mark>& marks = marks_[event.model];
+  if (!marks.empty() && marks.back().pass != event.pass) marks.clear();
+  if (event.peer >= 0) marks.push_back({event.pass, event.peer, event.peer + event.bytes, row, event.begin_ns});
+}
+
+std::vector<Arrow> Arrows::reduce(const Event& event, int64_t row) {
+  std::vector<Arrow> arrows;
+  for (const Mark& mark : marks_[event.model])
+    if (mark.pass == event.pass && mark.first_bucket <= event.number && event.number <= mark.last_bucket &&
+        mark.at_ns <= event.begin_ns)
+      arrows.push_back({mark.row, mark.at_ns, row, event.begin_ns});
+  const auto pass = passes_.find(event.model);
+  if (pass == passes_.end() || pass->second.number != event.pass || pass->second.end_ns <= event.begin_ns) return arrows;
+  const int64_t done_ns = std::max(event.begin_ns, std::min(event.end_ns, pass->second.end_ns) - 1);
+  arrows.push_back({row, done_ns, pass->second.row, pass->second.end_ns - 1});
+  return arrows;
+}
+
+std::vector<Arrow> Arrows::take(const Event& event, int64_t row) {
+  if (event.kind == EventKind::kPass) passes_[event.model] = {event.pass, row, event.end_ns};
+  if (event.kind == EventKind::kMark) mark(event, row);
+  return event.kind == EventKind::kReducing ? reduce(event, row) : std::vector<Arrow>();
+}
+
+/// Wraps, because a damaged file may say more bytes than can be added.
+int64_t sum(int64_t a, int64_t b) noexcept {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+/// Of a ring's events: bytes of the buckets that are reduced, and buckets with a mark that have not started.
+std::vector<Count> counts_of(const std::vector<Event>& events) {
+  std::vector<Count> changes;
+  for (const Event& event : events) {
+    const bool waits = event.kind == EventKind::kWaiting;
+    if (!waits && event.kind != EventKind::kReducing) continue;
+    const int64_t bytes = waits ? 0 : event.bytes, bucket = waits ? 1 : 0;
+    changes.push_back({event.begin_ns, bytes, bucket});
+    changes.push_back({event.end_ns, -bytes, -bucket});
+  }
+  std::stable_sort(changes.begin(), changes.end(), [](const Count& a, const Count& b) { return a.at_ns < b.at_ns; });
+  std::vector<Count> counts;
+  Count now;
+  for (const Count& change : changes) {
+    const int64_t in_flight = sum(now.bytes_in_flight, change.bytes_in_flight);
+    now = {change.at_ns, in_flight, now.buckets_waiting + change.buckets_waiting};
+    if (!counts.empty() && counts.back().at_ns == now.at_ns)
+      counts.back() = now;
+    else
+      counts.push_back(now);
+  }
+  return counts;
+}
 
 /// Rows of a process, in the order in which they are shown.
 enum class Row { kCalls, kPasses, kMarks, kBuckets, kWaits, kGpu };

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/state.hpp"
-#include "model/join.hpp"
+#include "model/uneven.hpp"
 #include "support/fused_world.hpp"
 
 namespace ddp::test {

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "conformance/wire_semantics.hpp"
-#include "model/join.hpp"
 #include "model/uneven.hpp"
 #include "parts/hooks/hook_bucket.hpp"
 

@@ -5,7 +5,6 @@
 #include "checkpoint/state.hpp"
 #include "conformance/weight_semantics.hpp"
 #include "model/average.hpp"
-#include "model/join.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"

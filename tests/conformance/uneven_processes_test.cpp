@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "conformance/uneven_semantics.hpp"
-#include "model/join.hpp"
+#include "model/uneven.hpp"
 #include "support/group_paths.hpp"
 
 namespace ddp::test {

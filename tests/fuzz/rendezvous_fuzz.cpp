@@ -10,8 +10,8 @@
 #include "control/limits.hpp"
 #include "control/net.hpp"
 #include "core/error.hpp"
-#include "discovery/nodelist.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/launchers.hpp"
+#include "discovery/place.hpp"
 #include "discovery/rendezvous.hpp"
 
 namespace {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "gpu_host/reproducible_group.hpp"
-#include "model/join.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"

@@ -3,7 +3,7 @@
 #include "core/hash.hpp"
 #include "device/gpu/device.hpp"
 #include "model/average.hpp"
-#include "model/join.hpp"
+#include "model/uneven.hpp"
 #include "model/model.hpp"
 #include "model/sync_buffers.hpp"
 #include "optim/adam.hpp"

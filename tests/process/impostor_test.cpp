@@ -19,7 +19,7 @@
 #include "control/identity.hpp"
 #include "control/messages.hpp"
 #include "core/attempt.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "group/recovery.hpp"
 #include "os/clock.hpp"
 #include "support/group_procs.hpp"
@@ -176,7 +176,7 @@ void where_a_file_of_an_earlier_run_leads(void**) {
     const Folder folder;
     const int port = ports_side_by_side(1);
     const std::string path = folder.path() + "/meet";
-    bootstrap::open_file_board(path)->put(bootstrap::write_record(
+    bootstrap::Place::file(path).publish(bootstrap::write_record(
         {"127.0.0.1:" + std::to_string(port), "word", "", "host", bootstrap::this_member(0).boot_id, "1/1/1"}));
     meet_beside(manner, "file://" + path, {{place_of_port(port), banner_of("word")}});
   }

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "control/identity.hpp"
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"

@@ -22,7 +22,7 @@
 #include "group/messages.hpp"
 #include "group/split.hpp"
 #include "model/average.hpp"
-#include "model/join.hpp"
+#include "model/uneven.hpp"
 #include "model/model.hpp"
 #include "model/sync_buffers.hpp"
 #include "optim/rules.hpp"

@@ -4,16 +4,30 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/dtype.hpp"
 #include "core/float16.hpp"
 #include "device/cpu/ends.hpp"
-#include "device/cpu/finish.hpp"
+#include "device/cpu/kernels.hpp"
+#include "device/cpu/reduce.hpp"
 #include "device/cpu/wire.hpp"
 
 namespace ddp::cpu {
 namespace {
+
+// How a sum becomes a mean: by a division, or by a multiplication that gives the same bits. A pure function.
+Finish finish_by(const ReduceRule& rule, double divisor) noexcept {
+  Finish finish;
+  finish.divisor = divisor;
+  if (rule.op != DDP_AVERAGE || divisor == 1.0) return finish;
+  int exponent = 0;
+  const bool power_of_two = std::frexp(divisor, &exponent) == 0.5 && std::abs(exponent) < 64;
+  finish.divide = !(power_of_two && is_floating(rule.dtype));
+  if (!finish.divide) finish.factor = 1.0 / divisor;
+  return finish;
+}
 
 constexpr int64_t kPiece = 512;  // elements that a missing leaf is given at a time
 

@@ -7,9 +7,8 @@
 
 #include "core/attempt.hpp"
 #include "extra/outer/schedule.hpp"
-#include "group/recovery.hpp"
+#include "group/recoverable.hpp"
 #include "group/split.hpp"
-#include "group/survival.hpp"
 #include "model/requirements.hpp"
 #include "os/clock.hpp"
 
@@ -112,10 +111,7 @@ Outer::Outer(std::shared_ptr<model::Model> model, const ddp_outer_options& optio
 
 Outer::~Outer() { leave(); }
 
-int64_t Outer::generation() const {
-  const group::Survival* const survival = group::Recovery::survival(model_->group());
-  return survival == nullptr ? 1 : survival->generation();
-}
+int64_t Outer::generation() const { return group::Recoverable::of(model_->group()).generation(); }
 
 void Outer::leave() noexcept {
   for (Fragment& fragment : fragments_) fragment.disconnect();

@@ -1,14 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "modules/gloo/endpoint.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <stdexcept>
 
 #include "modules/gloo/pairs.hpp"
-#include "modules/gloo/signals.hpp"
 
 namespace ddp::gloo {
+namespace {
+
+// Signals around calls into Gloo, which knows nothing of them: it writes to sockets without MSG_NOSIGNAL, on its own thread
+// and on the caller's, and its thread takes whatever signals its creator took. The process's dispositions are never changed.
+/// No signal reaches this thread, nor threads that are made meanwhile and keep their creator's mask.
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() noexcept;
+  ~AllSignalsBlocked();
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+/// A SIGPIPE that this thread causes meanwhile vanishes; one that was pending before stays.
+class NoSigpipe {
+ public:
+  NoSigpipe() noexcept;
+  ~NoSigpipe();
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
+sigset_t only_sigpipe() noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPIPE);
+  return set;
+}
+
+bool sigpipe_is_pending() noexcept {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGPIPE) == 1;
+}
+
+AllSignalsBlocked::AllSignalsBlocked() noexcept {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+AllSignalsBlocked::~AllSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+NoSigpipe::NoSigpipe() noexcept {
+  const sigset_t set = only_sigpipe();
+  was_pending_ = sigpipe_is_pending();
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+NoSigpipe::~NoSigpipe() {
+  if (!was_pending_ && sigpipe_is_pending()) {
+    const sigset_t set = only_sigpipe();
+    const timespec at_once{};
+    sigtimedwait(&set, nullptr, &at_once);
+  }
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+}  // namespace
 
 Endpoint::Endpoint(int32_t index, int32_t size) : index_(index) {
   const AllSignalsBlocked blocked;  // the device's thread inherits it

@@ -41,7 +41,6 @@ class Attendance {
   /// A pass that reduced has ended with this. Collective, and allocates, if there are more than 63 ranks (or virtual ranks)
   /// of which some did not contribute.
   void end(const collective::Participation& all);
-  [[nodiscard]] bool nobody_contributed() const noexcept { return all_.contributors == 0; }
   void fill_report(ddp_pass_report& report) const noexcept;
   /// The ranks (or virtual ranks) that did not contribute, ascending.
   [[nodiscard]] std::vector<int32_t> absent() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/match.hpp"
+#include "checkpoint/verify.hpp"
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at pages of ranks that were started again, have recovered, or never made one.
-#include "ddprun/lookout.hpp"
+#include "ddprun/observer.hpp"
 
 #include <unistd.h>
 

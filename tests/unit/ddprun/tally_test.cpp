@@ -8,7 +8,7 @@
 #include "ddprun/figures.hpp"
 #include "ddprun/json.hpp"
 #include "ddprun/looks.hpp"
-#include "ddprun/progress.hpp"
+#include "ddprun/observer.hpp"
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
 

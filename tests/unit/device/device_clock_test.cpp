@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/gpu/device_clock.hpp"
+#include "device/gpu/timeline.hpp"
 
 #include <algorithm>
 #include <cstdlib>

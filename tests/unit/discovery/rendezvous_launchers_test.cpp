@@ -5,7 +5,6 @@
 #include <string>
 
 #include "discovery/launchers.hpp"
-#include "discovery/nodelist.hpp"
 #include "discovery/rendezvous.hpp"
 #include "support/check.hpp"
 

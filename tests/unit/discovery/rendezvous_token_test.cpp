@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "discovery/record_store.hpp"
+#include "discovery/place.hpp"
 #include "discovery/token.hpp"
 #include "support/check.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks that share a host, the rails that run, and the cost of a placement.
-#include "hosts/layout.hpp"
+#include "hosts/host.hpp"
 #include "support/check.hpp"
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order is a bijection, frozen, and looks like a fair draw. Golden values come from an implementation in another
 // language, written from the description in the header.
-#include "extra/permutation.hpp"
+#include "extra/sampler.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "extra/permutation.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;

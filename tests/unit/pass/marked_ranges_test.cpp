@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of a gradient, compared with an array of flags, in random order and with overlaps.
-#include "pass/marked_ranges.hpp"
+#include "pass/marks.hpp"
 
 #include <algorithm>
 #include <random>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record with the address of rank 0, for ways to meet that have no fixed address: a file, or the caller's store.
+// A record with the address of rank 0, and the places for it of ways to meet that have no fixed address: a file, or the
+// caller's store.
 //
 // The record carries a random word that only this start's rank 0 shows in its banner, so that a record left behind by an
 // earlier run leads nowhere. If the user gave no token it holds one as well: a process that can read the record may join.
@@ -7,13 +8,12 @@
 // process/rendezvous_test.cpp.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "discovery/rendezvous.hpp"
-#include "os/clock.hpp"
 
 namespace ddp::bootstrap {
 
@@ -30,22 +30,27 @@ struct Record {
 /// Nothing if this is no record.
 [[nodiscard]] std::optional<Record> read_record(std::string_view text);
 
-/// Where records are put. Used by the thread that meets.
-class RecordStore {
+/// Where a record is put and looked for. Used by the thread that meets. Throws IO naming the path, CALLBACK for a store that
+/// fails.
+class Place {
  public:
-  virtual ~RecordStore() = default;
-  virtual void put(const std::string& record) = 0;
-  /// The record that is there, or "" after at most about `wait_ms`.
-  [[nodiscard]] virtual std::string get(int64_t wait_ms) = 0;
-  /// Take our own record away again, if it is still there and that is possible.
-  virtual void remove(const std::string& record) noexcept = 0;
-};
+  [[nodiscard]] static Place file(std::string path) { return Place(std::nullopt, std::move(path)); }
+  /// Where the ranks of the meeting find rank 0.
+  [[nodiscard]] static Place of(const Meeting& meeting, const ddp_group_options& options);
+  /// In the caller's store: of the rank with this id, for ranks that are new.
+  [[nodiscard]] static Place of_rank(const Meeting& meeting, const ddp_group_options& options, int32_t id);
 
-/// Throws IO naming the path, CALLBACK for a store that fails.
-[[nodiscard]] std::unique_ptr<RecordStore> open_file_board(const std::string& path);
-[[nodiscard]] std::unique_ptr<RecordStore> open_board(const Meeting& meeting, const ddp_group_options& options);
-/// In the caller's store: of the rank with this id, for ranks that are new.
-[[nodiscard]] std::unique_ptr<RecordStore> open_join_board(const Meeting& meeting, const ddp_group_options& options,
-                                                           int32_t id);
+  void publish(const std::string& record) const;
+  /// The record that is there, or "" after at most about `wait_ms`.
+  [[nodiscard]] std::string find(int64_t wait_ms) const;
+  /// Take our own record away again, if it is still there and that is possible.
+  void withdraw(const std::string& record) const noexcept;
+
+ private:
+  Place(std::optional<ddp_store> store, std::string name) : store_(store), name_(std::move(name)) {}
+
+  std::optional<ddp_store> store_;  // nothing: a file
+  std::string name_;                // its path, or the key
+};
 
 }  // namespace ddp::bootstrap
