@@ -87,7 +87,7 @@ def document(paths):
                       "copyrightText": "NOASSERTION", "fileTypes": ["BINARY"],
                       "checksums": [{"algorithm": "SHA1", "checksumValue": hashlib.sha1(content).hexdigest()},
                                     {"algorithm": "SHA256", "checksumValue": hashlib.sha256(content).hexdigest()}]})
-        relations.append(("SPDXRef-libddp", "CONTAINS", files[-1]["SPDXID"]))
+        relations += [("SPDXRef-DOCUMENT", "DESCRIBES", files[-1]["SPDXID"]), (files[-1]["SPDXID"], "GENERATED_FROM", "SPDXRef-libddp")]
         for each in inside(path, sonames):
             licence, debian, _ = LIBRARIES[each]
             number = debian and run("dpkg-query", "-W", "-f", "${Version}", debian)
