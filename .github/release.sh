@@ -5,8 +5,7 @@
 #   .github/release.sh v0.1.0 FOLDER           makes it, by `gh`
 #   .github/release.sh --check v0.1.0 FOLDER   only says what would be released, and what is not ready
 #
-# The tag, CMakeLists.txt and the recipes of all packages must agree on the version, and include/CHANGES.md must call it released; what that says
-# of the version is the text of the release.
+# The tag must be that of the version, which must be ready (tag.sh). The text of the release is what include/CHANGES.md has of the version.
 set -euo pipefail
 check=
 if [ "${1:-}" = --check ]; then
@@ -22,17 +21,8 @@ problems=0
 problem() { echo "$*" >&2; problems=$((problems + 1)); }
 version=$(sed -n 's/^project(ddp VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 [ "$tag" = "v$version" ] || problem "the tag is $tag, and CMakeLists.txt says $version"
-same() { # FILE PATTERN, whose group is the version
-  local said
-  said=$(sed -n "s/$2/\\1/p" "$1" | head -n 1)
-  [ "$said" = "$version" ] || problem "$1 says ${said:-no version}, and CMakeLists.txt says $version"
-}
-same bindings/python/pyproject.toml '^version = "\(.*\)"'
-same pkgconfig/vcpkg/ports/libddp/vcpkg.json '^ *"version": "\(.*\)",'
-same pkgconfig/debian/changelog '^libddp (\(.*\)-[^-]*) .*'
+.github/tag.sh --check || problems=$((problems + 1))
 notes=$(awk -v head="## $version" '/^## / { inside = ($0 == head || index($0, head " ") == 1) } inside' include/CHANGES.md)
-[ -n "$notes" ] || problem "include/CHANGES.md has no version $version"
-if head -n 1 <<<"$notes" | grep -q 'not released'; then problem "include/CHANGES.md calls $version \"not released\""; fi
 compgen -G "$folder/*.deb" >/dev/null || problem "$folder has no Debian packages"
 compgen -G "$folder/*.whl" >/dev/null || problem "$folder has no wheels"
 

@@ -55,8 +55,8 @@ typedef struct ddp_group_options {
                             GPU to the program and communicate more slowly. 0 (default): NCCL chooses. Equal on all ranks.
                             NCCL_MAX_CTAS in the environment comes before it */
   int32_t recoverable;   /**< 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every
-                            rank then   listens at one more address, and calls about models on GPUs wait for what the ranks
-                            exchange.   0 (default). Equal on all ranks; not for local://, nor with nccl_comm */
+                            rank then listens at one more address, and calls about models on GPUs wait for what the ranks
+                            exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm */
   void *nccl_comm;       /**< an ncclComm_t of the same ranks that the program lends (include/GPU.md, "A communicator of
                             your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
                             or none (MISMATCH). NULL (default): libddp makes its own */

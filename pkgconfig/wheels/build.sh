@@ -72,6 +72,9 @@ for wheel in "$work"/repaired/*.whl; do
     package=$(dpkg -S "*/$name" 2>/dev/null | head -n 1 | cut -d: -f1 || true)
     [ -z "$package" ] || licence_of "$package" "$licences"
   done
+  mkdir -p "$licences/../sboms"
+  find "$work/tree" -type f \( -name 'libddp*.so*' -o -name ddprun \) ! -path '*/libddp.libs/*' -exec "$root/pkgconfig/sbom.py" {} + \
+    >"$licences/../sboms/libddp.spdx.json"
   "$work/repair/bin/wheel" pack --dest-dir "$folder" "$work"/tree/* >/dev/null
 done
 ls -l "$folder"/*.whl

@@ -70,7 +70,7 @@ const char* const kFooter =
     "A failure   ddprun names the first rank that fails and shows its last lines. The other ranks get the grace time,\n"
     "            then SIGTERM, 5 s later SIGKILL. With --min-ranks and --max-restarts a job continues: the program\n"
     "            then makes its group with recoverable = 1 and calls ddp_group_recover.\n"
-    "Errors      include/ERRORS.md, a page of the guide, explains errors of libddp by their text.\n"
+    "Errors      include/ERROR_TEXTS.md, a page of the guide, explains errors of libddp by their text.\n"
     "Progress    On a terminal the last row has the progress of a job that uses libddp: steps a second, the share of the\n"
     "            communication that is hidden, a rank that the others wait for, and numbers of ddp_group_log_metric.\n"
     "            --quiet leaves it out.\n"

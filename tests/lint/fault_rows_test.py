@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of faults in tests/FAULTS.md has each row of the contract, and what it names exists: the file of the test, and in it the function or
-the line in brackets. Promises of suites that run on every transport stand in their `_semantics.hpp`."""
+"""tests/FAULTS.md has an entry for each row of the table of faults, and the tests that an entry names exist: the file, and in it the function or
+the line in brackets. Promises of suites that run on every transport are in their `_semantics.hpp`."""
 import glob
 import os
 import re
@@ -33,22 +33,24 @@ def sources(name):
 problems = []
 seen = set()
 names = 0
-for line in tree.read("tests/FAULTS.md").splitlines():
-    cells = [cell.strip() for cell in line.split("|")[1:-1]]
-    if len(cells) != 4 or not re.fullmatch(r"F\d\d", cells[0]):
-        continue
-    seen.add(cells[0])
-    tests = re.findall(r"`([a-z_]+/[a-z_0-9/.]+)`(?: \(((?:`[^`]+`(?:, )?)+)\))?", cells[2])
+for entry in re.findall(r"^- \*\*(.*(?:\n  .*)*)", tree.read("tests/FAULTS.md"), re.M):
+    entry = re.sub(r"\s+", " ", entry)
+    row = re.match(r"F\d\d(?=\. )", entry)
+    name = row[0] if row else entry[:40]
+    seen.add(name)
+    if row and not re.match(r"F\d\d\. [^*]+\.\*\* Asserts: .*\. Tests: .*\.$", entry):
+        problems.append(f"tests/FAULTS.md: {name} is not a fault, \"Asserts:\" and \"Tests:\"")
+    tests = re.findall(r"`([a-z_]+/[a-z_0-9/.]+)`(?: \(((?:`[^`]+`(?:, )?)+)\))?", entry.partition("Tests: ")[2])
     if not tests:
-        problems.append(f"tests/FAULTS.md: row {cells[0]} names no test")
+        problems.append(f"tests/FAULTS.md: {name} names no test")
     for test, inside in tests:
         names += 1
         text = sources(test)
         if text is None:
-            problems.append(f"tests/FAULTS.md: row {cells[0]}: there is no test {test}")
+            problems.append(f"tests/FAULTS.md: {name}: there is no test {test}")
             continue
         for each in re.findall(r"`([^`]+)`", inside):
             if each not in text:
-                problems.append(f"tests/FAULTS.md: row {cells[0]}: {test} has no {each}")
+                problems.append(f"tests/FAULTS.md: {name}: {test} has no {each}")
 problems += [f"tests/FAULTS.md: row {row} of the table of faults is missing" for row in sorted(WANTED - seen)]
-tree.verdict(problems, f"{len(seen)} rows, {names} tests")
+tree.verdict(problems, f"{len(seen)} faults, {names} tests")

@@ -73,6 +73,11 @@ def wide(text):
             yield number, f"a line of {len(line)} columns"
 
 
+def length(text):
+    """The words of a page, without its code blocks and the frames of its tables."""
+    return sum(any(letter.isalnum() for letter in word) for word in markdown(text).split())
+
+
 def constructions(prose):
     return [match for each in CONSTRUCTIONS for match in each.finditer(prose)]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prose stays as plain as it has become: words.txt holds a number for each area, and none may rise.
+"""Prose stays as plain as it has become: words.txt holds a number for each area, and none may rise. Pages that are read first stay short:
+pages.txt holds the most words of each.
 
   python3 tests/lint/words_test.py                     # compare
   python3 tests/lint/words_test.py --list FILE ...     # the lines of these files that count
@@ -11,6 +12,7 @@ import tree
 import words
 
 TABLE = "tests/lint/words.txt"
+PAGES = "tests/lint/pages.txt"
 FREE = 0.5  # per 1,000: a word may be the right one; good projects have this many
 CODE = tree.SOURCE_ENDINGS
 
@@ -50,6 +52,19 @@ def recorded():
     return {area.strip(): (float(marked), float(built), int(broad)) for area, marked, built, broad in rows}
 
 
+def too_long():
+    """Pages that have more words than pages.txt allows, and pages of the guide that it does not have."""
+    budgets = dict(line.rsplit(None, 1) for line in tree.read(PAGES).splitlines() if line.strip() and not line.startswith("#"))
+    for page, most in budgets.items():
+        if not tree.exists(page):
+            yield f"{PAGES}: there is no page {page}"
+        elif words.length(tree.read(page)) > int(most):
+            yield f"{page}: {words.length(tree.read(page))} words outside code, at most {most}: shorten it, or give a topic its own page"
+    for page in tree.files():
+        if page.startswith("include/") and page.endswith(".md") and page not in budgets:
+            yield f"{PAGES} has no number of words for {page}"
+
+
 def show(paths):
     for path in paths:
         text = tree.read(path)
@@ -85,6 +100,8 @@ def check_the_measure():
     quoted = "See `nobody said so`, \"is gone: its connection closed\".\n```\nnobody\n```\n"
     if words.WORDS.findall(words.prose_of("a.md", quoted)) or words.WORDS.findall(words.prose_of("a.cpp", "f(\"gone\"); // \"gone\"")):
         problems.append("quoted text is counted")
+    if words.length("Two words.\n\n```\nnot these\n```\n\n| a cell |\n| --- |\n") != 4:
+        problems.append("words of a page are counted wrongly")
     if [what for _, what in words.wide("a " * 80 + "\n| " + "b" * 130 + " | c |\n")] != ["a line of 160 columns", "a cell of 130 characters"]:
         problems.append("wide lines or cells are not found")
     return problems
@@ -107,6 +124,7 @@ def main():
             if value > max(limit, free):
                 problems.append(f"{area}: {name}: {value}, at most {max(limit, free)}: see them with --list")
     problems += [f"{TABLE}: there is no area {area}" for area in before if area not in now]
+    problems += too_long()
     tree.verdict(problems, f"{len(now)} areas")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # include/SEVERAL_HOSTS.md followed word by word: each of its sections in two network namespaces that are called a and b, with an sshd in each.
-# Also: the errors that include/ERRORS.md explains are those of the code, and each program can read the page's example files.
+# Also: the errors that include/ERROR_TEXTS.md explains are those of the code, and each program can read the page's example files.
 . "$DDP_SOURCE_DIR/tests/process/sshd_support.sh"
 guide=$DDP_SOURCE_DIR/include/SEVERAL_HOSTS.md
 
@@ -53,8 +53,8 @@ explained() {
       echo "no error says: $text"
       bad=1
     }
-  done < <(awk -F'|' '/^## By text/ { inside = 1 } inside && /^\| `/ { n = split($2, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' \
-    "$DDP_SOURCE_DIR/include/ERRORS.md")
+  done < <(awk -F'|' '/^\| `/ { n = split($2, part, "`"); for (i = 2; i <= n; i += 2) print part[i] }' \
+    "$DDP_SOURCE_DIR/include/ERROR_TEXTS.md")
   return "$bad"
 }
 check "the errors are real" explained

@@ -1266,11 +1266,11 @@ Of the parameters of an optimizer that has `shard`, a rank's gradients are the m
 a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
 not cleared on the others. Use ddp_model_scale_grad, on all ranks.
 - `stream`: on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
-comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
-local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
-mark: the same text on every rank with their names, and the gradients are undefined until the next zero_grad, but the
-group stays whole), MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and
-those of collectives. Since 0.1.
+       comes after all uses of gradients that were not marked, or marked as unused
+Collective in a REDUCE pass (blocks on CPU), local in the others. Errors: INVALID_STATE (no open pass; or, with
+DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on every rank with their names, and the gradients
+are undefined until the next zero_grad, but the group stays usable), MISMATCH (with the model option check_every, when
+replicas differ; the gradients are reduced), and those of collectives. Since 0.1.
 """
 function ddp_model_end_backward(model, stream)
     return ccall((:ddp_model_end_backward, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)

@@ -274,8 +274,8 @@ pub struct ddp_group_options {
     ///                             NCCL_MAX_CTAS in the environment comes before it
     pub nccl_max_ctas: i32,
     /// 1: when a rank dies, the other ranks may continue in their processes, see ddp/recover.h. Every
-    ///                             rank then   listens at one more address, and calls about models on GPUs wait for what the ranks
-    ///                             exchange.   0 (default). Equal on all ranks; not for local://, nor with nccl_comm
+    ///                             rank then listens at one more address, and calls about models on GPUs wait for what the ranks
+    ///                             exchange. 0 (default). Equal on all ranks; not for local://, nor with nccl_comm
     pub recoverable: i32,
     /// an ncclComm_t of the same ranks that the program lends (include/GPU.md, "A communicator of
     ///                             your own"): libddp makes none, and never finalises, destroys or aborts it. All ranks lend one,
@@ -1445,11 +1445,11 @@ extern "C" {
     /// a program writes into them between this call and the step counts in that slice alone: a gradient that one rank clears is
     /// not cleared on the others. Use ddp_model_scale_grad, on all ranks.
     /// @param stream on which the gradients are used next; the reduction comes before what is enqueued there from now on. It
-    /// comes after all uses of gradients that were not marked, or marked as unused Collective in a REDUCE pass (blocks on CPU),
-    /// local in the others. Errors: INVALID_STATE (no open pass; or, with DDP_UNUSED_ERROR, parameters that some rank did not
-    /// mark: the same text on every rank with their names, and the gradients are undefined until the next zero_grad, but the
-    /// group stays whole), MISMATCH (with the model option check_every, when replicas differ; the gradients are reduced), and
-    /// those of collectives. Since 0.1.
+    ///        comes after all uses of gradients that were not marked, or marked as unused
+    /// Collective in a REDUCE pass (blocks on CPU), local in the others. Errors: INVALID_STATE (no open pass; or, with
+    /// DDP_UNUSED_ERROR, parameters that some rank did not mark: the same text on every rank with their names, and the gradients
+    /// are undefined until the next zero_grad, but the group stays usable), MISMATCH (with the model option check_every, when
+    /// replicas differ; the gradients are reduced), and those of collectives. Since 0.1.
     pub fn ddp_model_end_backward(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
 
     /// Did any rank contribute to this parameter in the last REDUCE pass that ended well, or in the accumulation before it
