@@ -61,6 +61,8 @@ enum class UserCall : uint16_t {
   kPostReceive,
   kRequestWait,
   kRequestWaitAny,
+  kWaitValue,
+  kWaitValues,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,

@@ -23,6 +23,7 @@
 #include "group/sparse_rows.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
+#include "group/value_lane.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
@@ -112,6 +113,7 @@ void Group::Impl::retire() noexcept {
   failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
+  if (channels.has_started()) channels.values().stop(failure.cause().value_or(Error()));
   channels.stop();
   if (gpu) gpu->end();
 }
@@ -254,7 +256,8 @@ void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
   end_trace(*this);
-  const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle();
+  const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle() ||
+                         !impl_->channels.values().await_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();
   impl_->gpu->close(in_order, Gpu::Leaves::kGroup);
   if (in_order) impl_->channels.shutdown();

@@ -17,6 +17,7 @@ class Values {
  public:
   explicit Values(const Model& model) noexcept : model_(model) {}
 
+  // What reads or changes values calls one of these two first. They wait for values that come late (late_values.hpp).
   /// Throws INVALID_STATE if only a part of a change has reached the parameters or the optimizer. `function` names the
   /// caller in the text.
   void require_whole(const char* function) const;

@@ -138,7 +138,8 @@ void BuiltinOptimizer::share(const Fields& fields) {
 
 parts::StepRequest BuiltinOptimizer::request() const noexcept {
   return parts::StepRequest{policy_.shard,         policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
-                            takes_whole_tensors(), divides(),           policy_.divide_in_step};
+                            takes_whole_tensors(), divides(),           policy_.divide_in_step,
+                            policy_.late_values};
 }
 
 /// Once there is memory for state.

@@ -124,6 +124,7 @@ class KeepTraining {
     options.shard = !is_replay() && plan_.shard ? 1 : 0;
     options.undo = plan_.undo ? 1 : 0;
     options.in_backward = plan_.in_backward ? 1 : 0;
+    options.late_values = options.shard == 1 && plan_.late_values ? 1 : 0;
     options.master_weights = plan_.masters ? 1 : 0;
     options.max_norm = plan_.max_norm;
     const int32_t list[] = {2, 0};
@@ -146,6 +147,7 @@ class KeepTraining {
     }
     options.parameters = nullptr, options.parameter_count = 0;
     options.shard = plan_.shard_second ? options.shard : 0;
+    options.late_values = options.shard == 1 ? options.late_values : 0;
     if (plan_.two_optimizers) must(ddp_optimizer_create_adam(model_, nullptr, &options, &second_));
     const double decay = 0.875;
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
@@ -284,7 +286,8 @@ class KeepTraining {
     die(KeepPlan::Moment::kBetweenSteps);
     const ddp_status second = second_ != nullptr ? ddp_optimizer_step(second_, nullptr) : DDP_OK;
     if (second != DDP_OK) return second;
-    if (ema_ != nullptr) must(ddp_ema_update(ema_, nullptr));
+    if (ema_ != nullptr)  // it waits for values that come late
+      if (const ddp_status status = ddp_ema_update(ema_, nullptr); status != DDP_OK) return status;
     if (other_ != nullptr)
       if (const ddp_status status = train_other(ids); status != DDP_OK) return status;
     die(KeepPlan::Moment::kAfterStep);

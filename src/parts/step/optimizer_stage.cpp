@@ -62,6 +62,8 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
   for (const PlannedBucket& bucket : plan_)
     parts_.push_back(std::make_unique<Part>(table, bucket, update, setting_of(bucket.on_gpu), step_));
   if (request_.whole_tensors) find_completed();
+  if (request_.late_values && request_.sharded && !setting_.some_on_gpu() && channel.group().size() > 1)
+    late_ = std::make_unique<LateValues>(channel, table, plan_);
   make_plans();
 }
 
@@ -128,7 +130,7 @@ void OptimizerStage::prepare() {
     reduce_scatter.gives = false;
     reduce_scatter.outputs.clear();
     reduce_scatter.work = &part.norm;
-    part.all_gather = channel_.prepare(all_gather);
+    late_ != nullptr ? late_->prepare(b, all_gather) : void(part.all_gather = channel_.prepare(all_gather));
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
   }
@@ -271,7 +273,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
   step_.take_back();
   if (!update_.restore()) update_.tear();
   update_.flush(stream);
-  publish(true);
+  if (late_ == nullptr) publish(true);  // else nothing was given
   return failure;
 }
 
@@ -335,16 +337,28 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
   if (elsewhere) channel_.transport().gpu()->order_after(stream);
-  if (request_.whole_tensors)  // an exchange works block by block
+  work_on_own();
+  // Late values are given once the ranks have agreed on the step.
+  if (late_ == nullptr) publish(false);
+  for (const auto& part : parts_) part->step.set_made(false);
+  std::optional<Error> failure = settle(function, collective, gpu_stream());
+  if (late_ != nullptr && !failure) publish(false);
+  if (elsewhere) channel_.transport().gpu()->order_before(stream);
+  return failure;
+}
+
+/// What is changed before the values are given.
+void OptimizerStage::work_on_own() {
+  if (request_.whole_tensors) {  // an exchange works block by block
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index) && !owned(index).empty())
         update_.update_block(index, 0, table_.parameter(index).value.count);
-  if (setting_.some_on_gpu() && !request_.whole_tensors) work_on_gpu();
-  publish(false);
-  for (const auto& part : parts_) part->step.set_made(false);
-  std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) channel_.transport().gpu()->order_before(stream);
-  return failure;
+  } else if (setting_.some_on_gpu()) {
+    work_on_gpu();
+  } else if (late_ != nullptr) {
+    for (size_t b = 0; b < plan_.size(); ++b) parts_[b]->step.work_on(owners_.all.buckets[b].slice(channel_.group().rank()));
+    update_.flush(nullptr);
+  }
 }
 
 /// One launch for the own slices of all buckets on the GPU. Between the gathers it would be one for each bucket.
@@ -357,6 +371,7 @@ void OptimizerStage::work_on_gpu() {
 void OptimizerStage::publish(bool restored) {
   if (!is_sharded()) return;
   step_.give();
+  if (late_ != nullptr) return late_->post(update_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
     std::fill(part.header.used.begin(), part.header.used.end(), 0);

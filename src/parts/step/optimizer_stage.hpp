@@ -24,6 +24,7 @@
 #include "group/channels.hpp"
 #include "group/group.hpp"
 #include "parts/step/block_update.hpp"
+#include "parts/step/late_values.hpp"
 #include "parts/step/step_plan.hpp"
 
 namespace ddp::parts {
@@ -99,6 +100,9 @@ class OptimizerStage {
 
   [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept;
 
+  /// Values that come after their step; NULL: they come with it.
+  [[nodiscard]] LateValues* late_values() const noexcept { return late_.get(); }
+
  private:
   struct Part;
   struct Owners {
@@ -114,6 +118,7 @@ class OptimizerStage {
   void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
+  void work_on_own();
   [[nodiscard]] bool is_given_away() const noexcept { return step_.gives() && channel_.group().size() > 1; }
   [[nodiscard]] bool take_back();
   void give_kept();
@@ -143,6 +148,7 @@ class OptimizerStage {
   std::optional<ExactSum> norm_;  // the terms of the own slices, if they were taken in the last pass
   std::optional<Error> problem_;  // of a step within this pass
   std::optional<Error> failure_;  // of the program's rule in it
+  std::unique_ptr<LateValues> late_;
 };
 
 }  // namespace ddp::parts
