@@ -29,11 +29,10 @@ class Watch;
 }  // namespace ddp::trace
 namespace ddp::bootstrap {
 
-/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), of its blocking calls, of
-/// its requests, and of values that optimizers give after their steps (group/value_lane.hpp).
-inline constexpr int32_t kMostChannels = 11;
+/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), of its blocking calls, and
+/// of its requests.
+inline constexpr int32_t kMostChannels = 10;
 inline constexpr int32_t kRequestChannel = kMostChannels - 1;
-inline constexpr int32_t kValueChannel = kMostChannels - 2;
 
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
 struct BlockedCall {

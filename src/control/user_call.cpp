@@ -55,8 +55,6 @@ constexpr std::array kNames = {
     "ddp_group_post_receive",
     "ddp_request_wait",
     "ddp_request_wait_any",
-    "ddp_model_wait_value",
-    "ddp_model_wait_values",
     "ddp_model_end_backward",
     "ddp_model_skip_backward",
     "ddp_model_abandon_backward",

@@ -61,8 +61,6 @@ enum class UserCall : uint16_t {
   kPostReceive,
   kRequestWait,
   kRequestWaitAny,
-  kWaitValue,
-  kWaitValues,
   kEndBackward,
   kSkipBackward,
   kAbandonBackward,

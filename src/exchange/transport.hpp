@@ -80,9 +80,8 @@ struct Stamp {
 static_assert(sizeof(Stamp) == 48);
 
 /// Adds the public call of this thread, and its model; on the channel of requests, whichever thread works there, the call
-/// that posted. On the channel of values it is the step.
+/// that posted.
 inline void sign(Stamp& stamp, const bootstrap::CallState& calls, int32_t channel) noexcept {
-  if (channel == bootstrap::kValueChannel) return void(stamp.caller.call = bootstrap::UserCall::kOptimizerStep);
   if (channel == bootstrap::kRequestChannel) stamp.caller.call = calls.requested();
   if (channel == bootstrap::kRequestChannel || !calls.is_caller()) return;
   stamp.caller.call = calls.call();

@@ -14,6 +14,7 @@ namespace ddp::group {
 namespace {
 
 using bootstrap::CallState;
+using bootstrap::UserCall;
 
 }  // namespace
 
@@ -47,7 +48,7 @@ RequestPtr RequestLane::post(std::function<void()> work) {
   if (stopped_.has_value()) throw Error(*stopped_);
   if (!thread_.joinable()) thread_ = os::start_thread("ddp-requests", [this] { run(); });
   queue_.push_back(posted);
-  calls_.set_queue_works(kind_.channel, true);
+  calls_.set_queue_works(channel_, true);
   idle_.notify();
   return posted;
 }
@@ -59,7 +60,7 @@ bool RequestLane::is_idle() {
 
 bool RequestLane::stay(Posted& request, int64_t ms) {
   std::optional<CallState::In> inside;  // with a limit this rank goes on by itself, so it does not count as waiting
-  if (ms < 0) inside.emplace(calls_, kind_.wait);
+  if (ms < 0) inside.emplace(calls_, UserCall::kRequestWait);
   using Clock = std::chrono::steady_clock;
   const Clock::time_point end = ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(ms);
   Lock lock(mutex_);
@@ -70,7 +71,7 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
     }
     if (!is_driven_) idle_.hurry();
     std::optional<CallState::WaitingForQueue> waiting;
-    if (ms < 0) waiting.emplace(calls_, kind_.channel);
+    if (ms < 0) waiting.emplace(calls_, channel_);
     if (ms < 0)
       changed_.wait(lock);
     else if (changed_.wait_until(lock, end) == std::cv_status::timeout)
@@ -104,7 +105,7 @@ void RequestLane::pop(const std::optional<Error>& error) noexcept {
   queue_.pop_front();
   is_driven_ = false;
   if (queue_.empty()) {
-    calls_.set_queue_works(kind_.channel, false);
+    calls_.set_queue_works(channel_, false);
     idle_.calm_down();
   } else {
     idle_.notify();

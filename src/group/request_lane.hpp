@@ -28,15 +28,9 @@ class RequestLane : public std::enable_shared_from_this<RequestLane> {
  public:
   enum class Begin { kAtOnce, kLater };
 
-  /// The channel, and the public call of a thread that waits.
-  struct Kind {
-    int32_t channel = bootstrap::kRequestChannel;
-    bootstrap::UserCall wait = bootstrap::UserCall::kRequestWait;
-  };
-
   /// `calls` lives until stop() has returned.
-  RequestLane(bootstrap::CallState& calls, Begin begin) : RequestLane(calls, begin, Kind()) {}
-  RequestLane(bootstrap::CallState& calls, Begin begin, Kind kind) : calls_(calls), begin_(begin), kind_(kind) {}
+  RequestLane(bootstrap::CallState& calls, Begin begin, int32_t channel = bootstrap::kRequestChannel)
+      : calls_(calls), begin_(begin), channel_(channel) {}
   ~RequestLane();
   RequestLane(const RequestLane&) = delete;
   RequestLane& operator=(const RequestLane&) = delete;
@@ -60,7 +54,7 @@ class RequestLane : public std::enable_shared_from_this<RequestLane> {
 
   bootstrap::CallState& calls_;
   const Begin begin_;
-  const Kind kind_;
+  const int32_t channel_;
   std::mutex mutex_;                 // guards what follows; not held while one runs
   std::condition_variable changed_;  // one has ended, or a thread has stopped working
   std::deque<PostedPtr> queue_;      // the first one runs, if is_driven_

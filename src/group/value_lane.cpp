@@ -13,17 +13,23 @@ void ValueLane::open(Group& group) {
   if (self.lane_ != nullptr) return;
   on_error<Error>(
       [&] {
-        self.transport_ = &self.channels_.open(bootstrap::kValueChannel);
-        using Begin = RequestLane::Begin;
-        self.lane_ = std::make_shared<RequestLane>(
-            self.channels_.calls(), self.transport_->pollable() ? Begin::kLater : Begin::kAtOnce,
-            RequestLane::Kind{bootstrap::kValueChannel, bootstrap::UserCall::kWaitValues});
+        self.transport_ = &self.channels_.open(kValueChannel);
+        self.lane_ = std::make_shared<RequestLane>(self.channels_.calls(), RequestLane::Begin::kAtOnce, kValueChannel);
       },
       [&](const Error& error) { break_for(group, error.is_agreed() ? Part::kLocal : Part::kOwn, nullptr, error); });
 }
 
+void ValueLane::wait(Request& request) {
+  if (request.ended()) return static_cast<void>(request.test());
+  bootstrap::CallState& calls = channels_.calls();
+  const bootstrap::CallState::In inside(calls, bootstrap::UserCall::kOptimizerStep);
+  const bootstrap::CallState::WaitingForQueue waiting(calls, kValueChannel);
+  while (!request.wait(kEndMs)) {
+  }
+}
+
 void ValueLane::await_turn() {
-  static_cast<void>(post([] {})->wait(Request::kForEver));
+  wait(*post([] {}));
 }
 
 bool ValueLane::await_idle() noexcept {

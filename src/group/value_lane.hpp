@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 
+#include "control/call_state.hpp"
 #include "group/request_lane.hpp"
 
 namespace ddp::collective {
@@ -19,6 +20,9 @@ namespace ddp::group {
 
 class Channels;
 class Group;
+
+/// Below that of requests, above that of the blocking calls.
+inline constexpr int32_t kValueChannel = bootstrap::kRequestChannel - 1;
 
 class ValueLane {
  public:
@@ -37,6 +41,8 @@ class ValueLane {
   [[nodiscard]] collective::Transport& transport() const noexcept { return *transport_; }
   /// `work` runs when everything that was posted before has ended.
   [[nodiscard]] RequestPtr post(std::function<void()> work) { return lane_->post(std::move(work)); }
+  /// Until it has ended. A thread of the library runs it, so ranks see the same caller, whoever waits. Throws its error.
+  void wait(Request& request);
   /// Returns when everything that was posted has ended; until the next post this thread may use the transport.
   void await_turn();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies while values of its step are still on their way (late_values): the others go on from one step, with the bits of
-// the same steps without deaths.
+// A rank dies while values of its step are still on their way (late_values): the others go on from one step, with the bits
+// of the same steps without deaths.
 #include "support/keep_runs.hpp"
 
 using namespace ddp;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that come after their step have the bits of the ordinary path, on every path. What reads values waits by itself:
-// one rank makes its step only when the others have seen that their values have not come. A rank that dies in a gather breaks
-// the group.
+// one rank makes its step only when the others have seen that their values have not come. A rank that dies in a gather
+// breaks the group.
+#include "model/late_values.hpp"
+
 #include <csignal>
 
 #include "checkpoint/state.hpp"
-#include "model/late_values.hpp"
 #include "optim/ema.hpp"
 #include "support/several_world.hpp"
 
@@ -55,9 +56,9 @@ void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<
         change(late);
         Ways ordinary = late;
         ordinary.shard = ordinary.late_values = ordinary.own_values = ordinary.values_in_group = false;
-        expect(train(group, rule, late) == train(group, rule, ordinary),
-               "the bits of the ordinary path, rule " + std::to_string(static_cast<int>(rule)) + ", size " +
-                   std::to_string(size));
+        expect(train(group, rule, late) == train(group, rule, ordinary), "the bits of the ordinary path, rule " +
+                                                                             std::to_string(static_cast<int>(rule)) +
+                                                                             ", size " + std::to_string(size));
       }
     });
 }
@@ -120,12 +121,14 @@ void expect_that_it_waits(Path path, const Read& read) {
         late ? step_late(group, world, reads) : (world.optimizer->step(), reads());
       }
     }
-    for (size_t step = 0; step < 3; ++step) expect(found[step] == found[step + 3], "what it reads, step " + std::to_string(step));
+    for (size_t step = 0; step < 3; ++step)
+      expect(found[step] == found[step + 3], "what it reads, step " + std::to_string(step));
   });
 }
 
 void a_hash_waits(Path path) {
-  expect_that_it_waits(path, [](group::Group&, FusedWorld& world) { return std::to_string(world.model->replicas().hash()); });
+  expect_that_it_waits(path,
+                       [](group::Group&, FusedWorld& world) { return std::to_string(world.model->replicas().hash()); });
 }
 void a_check_of_replicas_waits(Path path) {
   expect_that_it_waits(path, [](group::Group&, FusedWorld& world) {
@@ -222,9 +225,8 @@ void a_void_pass_leaves_the_values(Path path) {
     world.pass(rank, 0);
     world.optimizer->step();
     world.fill(rank, 1);
-    static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] {
-      world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{});
-    }));
+    static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
+                                   [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
     FusedWorld other(group, Rule::kAdamW, ways);
     other.pass(rank, 0);
     other.optimizer->step();
@@ -286,6 +288,26 @@ void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
   });
 }
 
+/// The step of an optimizer does not wait for the values of another one.
+void steps_wait_for_their_own_values_alone(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    SeveralWays ways;
+    ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
+    ways.steppers[0].shard = ways.steppers[0].late_values = true;
+    SeveralWorld world(group, ways);
+    for (int step = 0; step < 3; ++step) {
+      world.pass(rank, step);
+      if (rank == 1) group.barrier();
+      world.step();
+      if (rank == 0) expect(!model::value_is_ready(*world.model, 1), "rank 1 has not given its values");
+      expect(model::value_is_ready(*world.model, 0), "what the other optimizer has changed is there");
+      if (rank == 0) group.barrier();
+      model::wait_values(*world.model);
+      expect_same_everywhere(group, world.bytes(), "the model");
+    }
+  });
+}
+
 void a_death_in_a_gather_breaks_the_group(Path path) {
   if (path == Path::kLocal) return;  // threads do not die alone
   const Folder folder;
@@ -340,6 +362,7 @@ int main() {
       ddp_paths_test(a_void_pass_leaves_the_values),
       ddp_paths_test(a_rule_that_fails_gives_nothing),
       ddp_paths_test(several_optimizers_and_models_are_in_no_way_of_each_other),
+      ddp_paths_test(steps_wait_for_their_own_values_alone),
       ddp_paths_test(a_death_in_a_gather_breaks_the_group),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

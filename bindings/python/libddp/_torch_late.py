@@ -101,14 +101,19 @@ class _Before(_Hook):
     def __init__(self, values: LateValues, name: str, indices: Iterable[int]) -> None:
         super().__init__(values)
         self.name, self.indices = name, set(indices)
+        self._run = torch._dynamo.disable(_before)
 
     def __call__(self, module: Any, arguments: Any) -> None:
-        _before(self._values, self.name, self.indices)
+        self._run(self._values, self.name, self.indices)
 
 
 class _Behind(_Hook):
+    def __init__(self, values: LateValues) -> None:
+        super().__init__(values)
+        self._run = torch._dynamo.disable(_behind)
+
     def __call__(self, module: Any, arguments: Any, outputs: Any) -> None:
-        _behind(self._values)
+        self._run(self._values)
 
 
 class _All(_Hook):
@@ -133,16 +138,14 @@ def _give_nothing() -> _Hook:
     return _nothing
 
 
-# A compiled computation is interrupted for these: a value must have come before it is used.
+# A compiled computation is interrupted for these two: a value must have come before it is used.
 
-@torch._dynamo.disable
 def _before(reference: Any, name: str, indices: Any) -> None:
     alive = reference()
     if alive is not None:
         alive.before(name, indices)
 
 
-@torch._dynamo.disable
 def _behind(reference: Any) -> None:
     alive = reference()
     if alive is not None:

@@ -28,7 +28,7 @@ Pages pages_of(const Tensor& array) noexcept {
   return {array.data + (first - begin), last - first};
 }
 
-void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) noexcept {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
@@ -73,7 +73,7 @@ void GuardedValues::divert(size_t bucket, collective::ExchangeSpec& gather) cons
 void GuardedValues::close(const std::function<bool(int32_t parameter)>& given) {
   for (size_t index = 0; index < pieces_.size(); ++index) {
     if (pieces_[index].empty() || !given(static_cast<int32_t>(index))) continue;
-    for (const Piece& piece : pieces_[index]) copy(piece.copy, piece.value, piece.bytes);
+    for (const Piece& piece : pieces_[index]) copy_bytes(piece.copy, piece.value, piece.bytes);
     closed_[index] = true;
     const Pages pages = pages_of(table_.parameter(static_cast<int32_t>(index)).value);
     if (pages.bytes == 0 || mprotect(pages.data, pages.bytes, PROT_NONE) == 0 || complained_) continue;
@@ -92,7 +92,7 @@ void GuardedValues::unlock(int32_t index) noexcept {
 void GuardedValues::open(int32_t index) noexcept {
   if (!closed_[static_cast<size_t>(index)]) return;
   unlock(index);
-  for (const Piece& piece : pieces_[static_cast<size_t>(index)]) copy(piece.value, piece.copy, piece.bytes);
+  for (const Piece& piece : pieces_[static_cast<size_t>(index)]) copy_bytes(piece.value, piece.copy, piece.bytes);
 }
 
 void GuardedValues::open_all() noexcept {

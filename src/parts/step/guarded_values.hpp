@@ -6,7 +6,7 @@
 // refuses, the rest too (logged). System calls get EFAULT there, and a fork inherits the pages as they are.
 // Costs: the values once more, and two copies.
 // Threads: one at a time.
-// Tested by process/guarded_values_test.cpp.
+// Tested by conformance/guarded_values_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ void LateValues::run(Gather& gather) {
 void LateValues::wait_for(size_t bucket) {
   group::RequestPtr& request = gathers_[bucket].request;
   if (request == nullptr) return;
-  on_error([&] { static_cast<void>(request->wait(group::Request::kForEver)); },
+  on_error([&] { channel_.group().channels().values().wait(*request); },
            [this](const Error&) {
              failed_ = true;
              if (guard_ != nullptr) guard_->give_up();
