@@ -142,7 +142,7 @@ void OptimizerStage::begin() {
   make_plans();
   step_.begin_pass(request_.in_pass());
   norm_.reset();
-  problem_.reset();
+  went_.problem.reset();
   for (const auto& part : parts_) part->norm.clear();
 }
 
@@ -162,7 +162,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (!plan.follows()) return;
   Part& part = *parts_[bucket];
   const bool in_stream = part.setting.on_gpu;
-  if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
+  if (in_stream && !went_.problem) went_.problem = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather && !request_.whole_tensors) {
     step_.give();
@@ -195,13 +195,13 @@ const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noe
 void OptimizerStage::update_now(size_t bucket) {
   BucketStep& step = parts_[bucket]->step;
   step.work_on_all();
-  if (problem_) return;
+  if (went_.problem) return;
   // This may be the thread that marks; the pass's end reports it.
-  problem_ = try_to([&] { step.flush(channel_.transport().gpu()->fork()); });
+  went_.problem = try_to([&] { step.flush(channel_.transport().gpu()->fork()); });
 }
 
 void OptimizerStage::join_updates() {
-  if (problem_) return;  // end() throws it
+  if (went_.problem) return;  // end() throws it
   if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.transport().gpu()->join();
 }
 
@@ -214,7 +214,7 @@ void OptimizerStage::refuse_capture() const {
 void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? channel_.transport().gpu()->stream() : nullptr; }
 
 bool OptimizerStage::end(bool is_void) {
-  if (problem_) throw Error(*problem_);
+  if (went_.problem) throw Error(*went_.problem);
   if (!is_void && pass_plan_.norm == StepPlan::Norm::kWhileReduced) {
     norm_.emplace();
     for (const auto& part : parts_) norm_->join(part->norm.sum());
@@ -228,12 +228,12 @@ bool OptimizerStage::end(bool is_void) {
   if (setting_.some_on_gpu()) refuse_capture();
   // The buckets of a tensor that is split may not be given before the last one is there, and exchanges have one order.
   if (pass_plan_.follows() && request_.whole_tensors) publish(false);
-  failure_ = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
+  went_.failure = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
   return true;
 }
 
 void OptimizerStage::count() {
-  if (failure_ || !step_.is(StepState::Is::kPending)) return;
+  if (went_.failure || !step_.is(StepState::Is::kPending)) return;
   update_.count_step();
   step_.make();
 }

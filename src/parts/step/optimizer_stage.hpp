@@ -70,7 +70,7 @@ class OptimizerStage {
   /// It counts, if there is one: those of the model's other optimizers are made too.
   void count();
   /// Why the step that was to follow was not made, on all ranks; then it was taken back.
-  [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(failure_, std::nullopt); }
+  [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(went_.failure, std::nullopt); }
   /// As end(), on a rank that only answers and makes no step. False: the others' step failed.
   [[nodiscard]] bool attend(bool is_void);
   /// The pass failed with the group.
@@ -146,8 +146,10 @@ class OptimizerStage {
   Exchanges exchanges_ = Exchanges::kNotPrepared;
   StepState step_;
   std::optional<ExactSum> norm_;  // the terms of the own slices, if they were taken in the last pass
-  std::optional<Error> problem_;  // of a step within this pass
-  std::optional<Error> failure_;  // of the program's rule in it
+  struct {
+    std::optional<Error> problem;  // of a step within this pass
+    std::optional<Error> failure;  // of the program's rule in it
+  } went_;
   std::unique_ptr<LateValues> late_;
 };
 
