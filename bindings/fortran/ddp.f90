@@ -438,7 +438,7 @@ module ddp
 
   ! Common options of all rules: where a rule runs, how it takes gradients, and its state. Since 0.1.
   type, bind(c) :: ddp_optimizer_options
-    integer(c_int64_t) :: struct_size = 64
+    integer(c_int64_t) :: struct_size = 72
       ! set by init
     integer(c_int32_t) :: shard = 0
       ! 1: each rank keeps the state of its slice of the parameters alone, updates that slice and gives the values to
@@ -478,6 +478,12 @@ module ddp
       ! have no optimizer, also those that are registered later. All ranks the same
     integer(c_int64_t) :: parameter_count = 0
       ! of `parameters`, 1 or more; 0 (default): NULL
+    integer(c_int32_t) :: late_values = 0
+      ! with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated, and the values of
+      ! the other ranks come while the next forward computes. Wait for a parameter before it is used
+      ! (ddp_model_wait_value, experimental). All ranks the same. Default 0
+    integer(c_int32_t) :: reserved = 0
+      ! 0
   end type
 
   ! The rule of stochastic gradient descent. Since 0.1.
@@ -4772,6 +4778,68 @@ contains
     answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
     call finish(answer, stat)
   end subroutine
+
+  ! Wait until a parameter has its value of the last step. Returns at once if it has, also of an optimizer without the option
+  ! late_values, and before ddp_model_commit.
+  ! @param index of the parameter
+  ! @param stream of a parameter on a GPU. There a step orders its values before what follows on its stream, as without the
+  !        option, and this call does nothing
+  ! Local, blocks; one thread at a time for each model. Errors: INVALID_ARGUMENT, INVALID_STATE (in a function that the
+  ! library has called), and the first cause if the group has broken: the parameters are then changed in part. Since 0.1.
+  subroutine ddp_model_wait_value(model, index, stream, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_wait_value(model, index, stream) bind(c, name='ddp_model_wait_value') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_wait_value(model%handle, index, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Wait until all parameters have their values of the last steps. As ddp_model_wait_value. Since 0.1.
+  subroutine ddp_model_wait_values(model, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_wait_values(model) bind(c, name='ddp_model_wait_values') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_wait_values(model%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Has a parameter its value of the last step?
+  ! @param index of the parameter
+  ! @return 1: it has; 0: a wait would block; -1: not a model, not a parameter, or the value will not come, and
+  !         ddp_last_error says why
+  ! Local, never blocks; one thread at a time for each model. Since 0.1.
+  function ddp_model_value_ready(model, index) result(answer)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_value_ready(model, index) bind(c, name='ddp_model_value_ready') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_value_ready(model%handle, index)
+  end function
 
   ! Post ddp_group_barrier.
   ! @param out_request destroy with ddp_request_destroy

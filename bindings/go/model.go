@@ -284,6 +284,24 @@ func (m *Model) CheckReplicas() error {
 	return low.Ddp_model_check_replicas(m.id(), m.stream)
 }
 
+// WaitValue returns when a parameter has its value of the last step (LateValues).
+func (m *Model) WaitValue(index int) error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_wait_value(m.id(), int32(index), m.stream)
+}
+
+// WaitValues returns when all parameters have their values of the last steps.
+func (m *Model) WaitValues() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_wait_values(m.id())
+}
+
+// ValueReady tells whether a parameter has its value of the last step. It never waits.
+func (m *Model) ValueReady(index int) bool {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_value_ready(m.id(), int32(index)) == 1
+}
+
 // Hash is one number over names and contents of all parameters on this rank.
 func (m *Model) Hash() (uint64, error) {
 	defer runtime.KeepAlive(m)

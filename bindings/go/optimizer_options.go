@@ -28,6 +28,7 @@ type StepOptions struct {
 	MaxNorm       float64 // above 0: the 2-norm of all gradients that a step uses is at most this
 	ClipValue     float64 // above 0: so is the magnitude of each element, after MaxNorm
 	DivideInStep  bool    // on a GPU gradients may be sums from the pass to Step, which divides them
+	LateValues    bool    // with Shard: Step returns before the values of the other ranks have come; wait for each with WaitValue
 	Parameters    []int   // that the optimizer changes, by number; none: all that have no optimizer
 }
 
@@ -42,7 +43,7 @@ func (o *StepOptions) fill() (low.Ddp_optimizer_options, error) {
 		truth(&o.Shard, c.GetShard, c.SetShard),
 		truth(&o.InBackward, c.GetIn_backward, c.SetIn_backward), untruth(&o.NoUndo, c.GetUndo, c.SetUndo),
 		truth(&o.MasterWeights, c.GetMaster_weights, c.SetMaster_weights), number(&o.NonFinite, c.GetNonfinite, c.SetNonfinite),
-		truth(&o.DivideInStep, c.GetDivide_in_step, c.SetDivide_in_step),
+		truth(&o.DivideInStep, c.GetDivide_in_step, c.SetDivide_in_step), truth(&o.LateValues, c.GetLate_values, c.SetLate_values),
 		fraction(&o.MaxNorm, c.GetMax_norm, c.SetMax_norm), fraction(&o.ClipValue, c.GetClip_value, c.SetClip_value),
 	})
 	if len(o.Parameters) > 0 {

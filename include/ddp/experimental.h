@@ -25,6 +25,7 @@
 #include "ddp/latest.h"
 #include "ddp/outer.h"
 #include "ddp/waits.h"
+#include "ddp/late_values.h"
 #include "ddp/request.h"
 #include "ddp/trace.h"
 /* clang-format on */

@@ -57,6 +57,10 @@ typedef struct ddp_optimizer_options {
                                 NULL (default): all that have no optimizer, also those that are registered later. All ranks
                                 the same */
   int64_t parameter_count;   /**< of `parameters`, 1 or more; 0 (default): NULL */
+  int32_t late_values; /**< with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated,
+                          and the values of the other ranks come while the next forward computes. Wait for a parameter before
+                          it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0 */
+  int32_t reserved;    /**< 0 */
 } ddp_optimizer_options;
 
 /** The rule of stochastic gradient descent. Since 0.1. */

@@ -6,6 +6,7 @@
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 #include "group/requests.hpp"
+#include "group/value_lane.hpp"
 
 namespace ddp::group {
 namespace {
@@ -15,7 +16,10 @@ constexpr int32_t kOwnChannel = kMostModels;  // of the blocking calls, once the
 }  // namespace
 
 Channels::Channels() = default;
-Channels::~Channels() { requests_.reset(); }
+Channels::~Channels() {
+  values_.reset();
+  requests_.reset();
+}
 
 void Channels::start(std::unique_ptr<collective::Transport> first, const collective::TransportContext& context,
                      Health& health) {
@@ -26,6 +30,7 @@ void Channels::start(std::unique_ptr<collective::Transport> first, const collect
     messenger_ = std::make_unique<messages::Messenger>(std::move(streams), *context.control, *context.failure,
                                                        context.options.timeout_ms);
   requests_ = std::make_unique<Requests>(health, *this, messenger_.get());
+  values_ = std::make_unique<ValueLane>(*this);
 }
 
 void Channels::add(int32_t number) {

@@ -3,7 +3,7 @@
 // buckets have a channel, so that the passes of several models may be open at the same time, whatever order their gradients
 // come in. The first model uses the transport that the group was made with, as the blocking calls do; with the second model
 // the blocking calls get a channel of their own, because a pass may end (and compare or repair replicas) while another is
-// open. So do the requests, because they may be under way in any of these.
+// open. So do the requests, because they may be under way in any of these, and values that come late (value_lane.hpp).
 //
 // A model's channel is used again when the model is destroyed. A model without a free channel shares the first one; then
 // only one of the two may have a pass open. This class also knows what prevents a pass or a blocking call. Threads: take()
@@ -30,9 +30,10 @@ namespace ddp::group {
 class Group;
 class Health;
 class Requests;
+class ValueLane;
 
 /// Models whose passes may be open at the same time.
-inline constexpr int32_t kMostModels = bootstrap::kMostChannels - 2;
+inline constexpr int32_t kMostModels = bootstrap::kMostChannels - 3;
 
 class Channels {
  public:
@@ -85,6 +86,8 @@ class Channels {
   [[nodiscard]] messages::Messenger& messenger() const noexcept { return *messenger_; }
   /// What was posted. Once the channels have been started.
   [[nodiscard]] Requests& requests() const noexcept { return *requests_; }
+  /// Values that come after their steps. Once the channels have been started.
+  [[nodiscard]] ValueLane& values() const noexcept { return *values_; }
   /// In good order; the last call but stop().
   void shutdown() noexcept;
   /// The transports end; they are not used any more.
@@ -98,6 +101,7 @@ class Channels {
   collective::Transport* own_ = nullptr;
   std::unique_ptr<messages::Messenger> messenger_;
   std::unique_ptr<Requests> requests_;
+  std::unique_ptr<ValueLane> values_;
   std::array<std::atomic<int32_t>, kMostModels> models_{};  // that have the channel
   collective::OpenQueues queues_;
   std::mutex opening_;  // guards passes_

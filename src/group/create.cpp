@@ -25,6 +25,7 @@
 #include "group/select.hpp"
 #include "group/survival.hpp"
 #include "group/tracing.hpp"
+#include "group/value_lane.hpp"
 #include "os/environment.hpp"
 #include "os/log.hpp"
 
@@ -189,6 +190,7 @@ void Group::Impl::retire() noexcept {
   failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
+  if (channels.has_started()) channels.values().stop(failure.cause().value_or(Error()));
   channels.stop();
   if (gpu) gpu->end();
 }

@@ -9,6 +9,7 @@
 #include "group/group_impl.hpp"
 #include "group/requests.hpp"
 #include "group/tracing.hpp"
+#include "group/value_lane.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
@@ -19,7 +20,8 @@ void Ending::exit(Group& group) noexcept {
   Group::Impl& impl = *group.impl_;
   const std::unique_lock lock(impl.closing, std::try_to_lock);
   if (!lock || !impl.health.begin_exit()) return;
-  const bool is_inside = group.calls().inside() != 0 || impl.channels.any_open() || !impl.channels.requests().is_idle();
+  const bool is_inside = group.calls().inside() != 0 || impl.channels.any_open() || !impl.channels.requests().is_idle() ||
+                         !impl.channels.values().await_idle();
   const bool in_order = !is_inside && !impl.health.has_fault();
   if (in_order) end_trace(group);
   impl.gpu->close(in_order, Gpu::Leaves::kProcess);

@@ -16,6 +16,7 @@
 #include "group/group_impl.hpp"
 #include "group/sparse_rows.hpp"
 #include "group/tracing.hpp"
+#include "group/value_lane.hpp"
 
 namespace ddp::group {
 
@@ -158,7 +159,8 @@ void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
   end_trace(*this);
-  const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle();
+  const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle() ||
+                         !impl_->channels.values().await_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();
   impl_->gpu->close(in_order, Gpu::Leaves::kGroup);
   if (in_order) impl_->channels.shutdown();

@@ -48,7 +48,7 @@ RequestPtr RequestLane::post(std::function<void()> work) {
   if (stopped_.has_value()) throw Error(*stopped_);
   if (!thread_.joinable()) thread_ = os::start_thread("ddp-requests", [this] { run(); });
   queue_.push_back(posted);
-  calls_.set_queue_works(bootstrap::kRequestChannel, true);
+  calls_.set_queue_works(channel_, true);
   idle_.notify();
   return posted;
 }
@@ -71,7 +71,7 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
     }
     if (!is_driven_) idle_.hurry();
     std::optional<CallState::WaitingForQueue> waiting;
-    if (ms < 0) waiting.emplace(calls_, bootstrap::kRequestChannel);
+    if (ms < 0) waiting.emplace(calls_, channel_);
     if (ms < 0)
       changed_.wait(lock);
     else if (changed_.wait_until(lock, end) == std::cv_status::timeout)
@@ -105,7 +105,7 @@ void RequestLane::pop(const std::optional<Error>& error) noexcept {
   queue_.pop_front();
   is_driven_ = false;
   if (queue_.empty()) {
-    calls_.set_queue_works(bootstrap::kRequestChannel, false);
+    calls_.set_queue_works(channel_, false);
     idle_.calm_down();
   } else {
     idle_.notify();

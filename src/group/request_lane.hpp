@@ -29,7 +29,8 @@ class RequestLane : public std::enable_shared_from_this<RequestLane> {
   enum class Begin { kAtOnce, kLater };
 
   /// `calls` lives until stop() has returned.
-  RequestLane(bootstrap::CallState& calls, Begin begin) : calls_(calls), begin_(begin) {}
+  RequestLane(bootstrap::CallState& calls, Begin begin, int32_t channel = bootstrap::kRequestChannel)
+      : calls_(calls), begin_(begin), channel_(channel) {}
   ~RequestLane();
   RequestLane(const RequestLane&) = delete;
   RequestLane& operator=(const RequestLane&) = delete;
@@ -53,6 +54,7 @@ class RequestLane : public std::enable_shared_from_this<RequestLane> {
 
   bootstrap::CallState& calls_;
   const Begin begin_;
+  const int32_t channel_;
   std::mutex mutex_;                 // guards what follows; not held while one runs
   std::condition_variable changed_;  // one has ended, or a thread has stopped working
   std::deque<PostedPtr> queue_;      // the first one runs, if is_driven_

@@ -9,6 +9,7 @@
 #include "group/consensus.hpp"
 #include "group/recoverable.hpp"
 #include "model/commit.hpp"
+#include "model/late_values.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
 #include "os/threads_here.hpp"
@@ -361,6 +362,7 @@ void Model::close() noexcept {
   if (closed_) return;
   closed_ = true;
   rejoin_.reset();
+  end_values(*this);
   if (pass_ == nullptr || !pass_->is_open()) return;
   if (try_to([this] {
         group_->health().abort(

@@ -160,7 +160,8 @@ std::vector<std::string> OptimizerSlot::describe() const {
     const parts::StepRequest request = update->request();
     std::string line = "the optimizer of parameter " + std::to_string(first_of(update)) +
                        ", which takes part in passes, has " + (request.sharded ? "shard" : "no shard") +
-                       (request.whole_tensors ? " with whole_tensors" : "") + " and is of";
+                       (request.whole_tensors ? " with whole_tensors" : "") +
+                       (request.late_values ? " with late_values" : "") + " and is of";
     for (size_t index = 0; index < items.size(); ++index)
       if (update->parameters().has(static_cast<int32_t>(index))) line += " " + std::to_string(index);
     lines.push_back(std::move(line));

@@ -7,6 +7,7 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "model/late_values.hpp"
 #include "model/model.hpp"
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
@@ -24,6 +25,7 @@ std::shared_ptr<Rejoin> Rejoin::follow(Model& model) {
 void Rejoin::stop() noexcept {
   if (model_.pass_ == nullptr) return;
   was_committed_ = true;
+  end_values(model_);
   if (model_.pass_->is_open()) static_cast<void>(try_to([this] { model_.pass_->end(); }));
   model_.pass_->leave_open();
   model_.pass_->parts().leave_group(model_.replicas_.await_step());

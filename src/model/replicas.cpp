@@ -12,6 +12,7 @@
 #include "group/consensus.hpp"
 #include "model/commit.hpp"
 #include "model/drift.hpp"
+#include "model/late_values.hpp"
 #include "model/model.hpp"
 #include "model/replica_source.hpp"
 #include "model/replicate.hpp"
@@ -66,6 +67,7 @@ void Replicas::check(void* stream) {
   model_.require_ready("ddp_model_check_replicas");
   model_.group().check_idle("ddp_model_check_replicas");
   refuse_capture(model_, "ddp_model_check_replicas", stream);
+  wait_values(model_);
   const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCheck, model_.number());
   require_everybody(model_, "ddp_model_check_replicas");
   if (const std::optional<Drift> drift = find_drift(model_.group(), model_.table(), Compare::kAll, stream))
@@ -90,6 +92,7 @@ void Replicas::check_after_pass(void* stream) {
 
 uint64_t Replicas::hash() const {
   model_.require_no_pass("ddp_model_get_hash");
+  wait_values(model_);
   std::vector<Tensor> values;
   for (const Parameter& parameter : model_.table().parameters()) values.push_back(parameter.value);
   const gpu::Device* const device = gpu::device_of(values);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/values.hpp"
 
+#include "model/late_values.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {
@@ -14,7 +15,8 @@ std::string such_as(const std::string& file) {
 
 }  // namespace
 
-void Values::require_whole(const char* function) const {
+void Values::require_whole(const char* function, Late late) const {
+  if (late == Late::kAreAwaited) wait_values(model_);
   const std::string newest = such_as(newest_file_);
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
   if (torn_.optimizer && torn_.is_lost)
@@ -34,7 +36,8 @@ bool Values::is_whole() const noexcept {
   return !torn_.parameters && !torn_.optimizer && !pass_is_torn && !broke_off_;
 }
 
-void Values::require_own(const char* function, const void* owner) const {
+void Values::require_own(const char* function, const void* owner, Late late) const {
+  if (late == Late::kAreAwaited) wait_values(model_);
   if (averages_of_ != nullptr && averages_of_ != owner)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the parameters hold averages; swap them back with ddp_ema_swap first, or the change is lost",

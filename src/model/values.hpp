@@ -17,12 +17,15 @@ class Values {
  public:
   explicit Values(const Model& model) noexcept : model_(model) {}
 
+  // What reads or changes values calls one of these two first. They wait for values that come late (late_values.hpp), except
+  // for an optimizer, which waits for its own.
+  enum class Late { kAreAwaited, kMayCome };
   /// Throws INVALID_STATE if only a part of a change has reached the parameters or the optimizer. `function` names the
   /// caller in the text.
-  void require_whole(const char* function) const;
+  void require_whole(const char* function, Late late = Late::kAreAwaited) const;
   [[nodiscard]] bool is_whole() const noexcept;
   /// Throws INVALID_STATE while averages stand in the place of the parameters; but not for `owner`.
-  void require_own(const char* function, const void* owner = nullptr) const;
+  void require_own(const char* function, const void* owner = nullptr, Late late = Late::kAreAwaited) const;
 
   /// Averages of `owner` stand in the place of the parameters; NULL: no longer.
   void set_averages_of(const void* owner) noexcept { averages_of_ = owner; }

@@ -41,10 +41,11 @@ const device::Device& BuiltinOptimizer::home() const noexcept {
 
 /// A second step with the same gradients, on one rank alone perhaps, is a mistake that nothing else would show.
 void BuiltinOptimizer::require_new_gradients() const {
-  model().values().require_whole("ddp_optimizer_step");
-  model().values().require_own("ddp_optimizer_step");
-  model().gradients().require_final("ddp_optimizer_step", stepped_);
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
+  if (stage != nullptr && stage->late_values() != nullptr) stage->late_values()->wait_all();
+  model().values().require_whole("ddp_optimizer_step", model::Values::Late::kMayCome);
+  model().values().require_own("ddp_optimizer_step", nullptr, model::Values::Late::kMayCome);
+  model().gradients().require_final("ddp_optimizer_step", stepped_);
   const bool divides_now = stage != nullptr && stage->leaves_sums() && divides() &&
                            !needs_whole_gradient(policy_, progress_.loss_scale);  // a load may have changed that
   const pass::Results& results = model().pass().results();
@@ -138,7 +139,8 @@ void BuiltinOptimizer::share(const Fields& fields) {
 
 parts::StepRequest BuiltinOptimizer::request() const noexcept {
   return parts::StepRequest{policy_.shard,         policy_.in_backward, needs_whole_gradient(policy_, progress_.loss_scale),
-                            takes_whole_tensors(), divides(),           policy_.divide_in_step};
+                            takes_whole_tensors(), divides(),           policy_.divide_in_step,
+                            policy_.late_values};
 }
 
 /// Once there is memory for state.

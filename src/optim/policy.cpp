@@ -20,6 +20,7 @@ Policy policy_of(const ddp_optimizer_options& options) noexcept {
   policy.undo = options.undo != 0;
   policy.divide_in_step = options.divide_in_step != 0;
   policy.master_weights = options.master_weights != 0;
+  policy.late_values = options.late_values != 0;
   policy.nonfinite = options.nonfinite;
   policy.max_norm = options.max_norm;
   policy.clip_value = options.clip_value;

@@ -18,6 +18,7 @@ struct Policy {
   bool undo = true;
   bool divide_in_step = false;
   bool master_weights = false;
+  bool late_values = false;
   ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
   double max_norm = 0;    // 0: no clipping by norm
   double clip_value = 0;  // 0: no clipping by value

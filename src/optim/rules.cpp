@@ -62,6 +62,13 @@ void check_optimizer_options(const ddp_optimizer_options& options, const char* w
   check_switch(options.undo, where, "undo", kStatus);
   check_switch(options.master_weights, where, "master_weights", kStatus);
   check_switch(options.divide_in_step, where, "divide_in_step", kStatus);
+  check_switch(options.late_values, where, "late_values", kStatus);
+  check_zero(options.reserved, where, kStatus);
+  if (options.late_values != 0 && (options.shard == 0 || options.in_backward != 0))
+    throw make_error(kStatus,
+                     "%s: late_values is 1 with shard = %d and in_backward = %d; values come late only from steps at "
+                     "ddp_optimizer_step (in_backward 0) that the ranks share out (shard 1)",
+                     where, options.shard, options.in_backward);
   check_policy(policy_of(options), where, kStatus);
 }
 

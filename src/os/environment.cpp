@@ -15,11 +15,11 @@ namespace ddp::os {
 namespace {
 
 // include/ENVIRONMENT.md, "Environment variables"; the last ones are for bindings, tests and programs that ddprun starts.
-constexpr std::array<std::string_view, 19> kKnown{
+constexpr std::array<std::string_view, 20> kKnown{
     "DDP_TOKEN",      "DDP_TOKEN_FILE",     "DDP_INSECURE",     "DDP_LOG",     "DDP_SOCKET_IFNAME",
     "DDP_PORT_RANGE", "DDP_JOIN",           "DDP_PLACEMENT",    "DDP_TRACE",   "DDP_JOIN_FILE",
     "DDP_WATCH_DIR",  "DDP_MEMBERSHIP_LOG", "DDP_MODULE_PATH",  "DDP_LIBRARY", "DDP_LIB_DIR",
-    "DDP_RESTARTS",   "DDP_TEST_HOST",      "DDP_NCCL_LIBRARY", "DDP_LINKS"};
+    "DDP_RESTARTS",   "DDP_TEST_HOST",      "DDP_NCCL_LIBRARY", "DDP_LINKS",   "DDP_GUARD_VALUES"};
 constexpr std::array<std::string_view, 5> kLevels{"debug", "info", "warning", "error", "off"};
 
 }  // namespace

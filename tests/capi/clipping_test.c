@@ -30,6 +30,14 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
       {0, 0, 1, 0, 3, 0, 0, 0, "nonfinite"}, {0, 0, 1, 0, 0, 2, 0, 0, "divide_in_step"},
       {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"}, {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
   };
+  options.late_values = 1; /* without shard */
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer),
+                   "late_values");
+  options.shard = options.in_backward = 1;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), "in_backward");
+  options.late_values = 0, options.reserved = 1;
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), "reserved");
+  options.reserved = 0;
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     options.shard = wrong[i].shard;
     options.in_backward = wrong[i].in_backward;

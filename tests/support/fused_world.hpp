@@ -38,6 +38,7 @@ inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20
 struct Ways {
   bool shard = false;
   bool in_backward = false;
+  bool late_values = false;
   bool values_in_group = false;  // parameters in ddp_group_alloc memory
   bool own_values = false;       // libddp keeps them from commit on; what was lent is spoiled then
   bool owned_grads = true;
@@ -128,6 +129,7 @@ struct FusedWorld {
     const auto fill = [&](auto& options) {
       options.shard = ways.shard;
       options.in_backward = ways.in_backward;
+      options.late_values = ways.late_values ? 1 : 0;
       options.max_norm = ways.max_norm;
       options.clip_value = ways.clip_value;
       options.nonfinite = ways.nonfinite;

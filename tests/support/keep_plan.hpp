@@ -25,6 +25,7 @@ struct KeepPlan {
   // how it updates
   bool own_rule = false;  // of the program, else AdamW
   bool in_backward = false;
+  bool late_values = false;
   bool bfloat = false;
   bool masters = false;
   bool own_values = false;

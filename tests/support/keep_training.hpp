@@ -121,9 +121,9 @@ class KeepTraining {
   void create_optimizer() {
     ddp_optimizer_options options;
     must(ddp_optimizer_options_init(&options, sizeof options));
-    options.shard = !is_replay() && plan_.shard ? 1 : 0;
     options.undo = plan_.undo ? 1 : 0;
     options.in_backward = plan_.in_backward ? 1 : 0;
+    if (!is_replay() && plan_.shard) options.shard = 1, options.late_values = plan_.late_values ? 1 : 0;
     options.master_weights = plan_.masters ? 1 : 0;
     options.max_norm = plan_.max_norm;
     const int32_t list[] = {2, 0};
@@ -145,7 +145,7 @@ class KeepTraining {
       must(ddp_optimizer_set_loss_scale(optimizer_, &scale));
     }
     options.parameters = nullptr, options.parameter_count = 0;
-    options.shard = plan_.shard_second ? options.shard : 0;
+    if (!plan_.shard_second) options.shard = options.late_values = 0;
     if (plan_.two_optimizers) must(ddp_optimizer_create_adam(model_, nullptr, &options, &second_));
     const double decay = 0.875;
     if (plan_.averages) must(ddp_ema_create(model_, &decay, 1, &ema_));
@@ -282,13 +282,11 @@ class KeepTraining {
     die(KeepPlan::Moment::kBeforeStep);
     if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
     die(KeepPlan::Moment::kBetweenSteps);
-    const ddp_status second = second_ != nullptr ? ddp_optimizer_step(second_, nullptr) : DDP_OK;
-    if (second != DDP_OK) return second;
-    if (ema_ != nullptr) must(ddp_ema_update(ema_, nullptr));
-    if (other_ != nullptr)
-      if (const ddp_status status = train_other(ids); status != DDP_OK) return status;
-    die(KeepPlan::Moment::kAfterStep);
-    return DDP_OK;
+    ddp_status behind = second_ != nullptr ? ddp_optimizer_step(second_, nullptr) : DDP_OK;
+    if (behind == DDP_OK && ema_ != nullptr) behind = ddp_ema_update(ema_, nullptr);  // waits for values that come late
+    if (behind == DDP_OK && other_ != nullptr) behind = train_other(ids);
+    if (behind == DDP_OK) die(KeepPlan::Moment::kAfterStep);
+    return behind;
   }
 
   /// Whose gradients this process forms.

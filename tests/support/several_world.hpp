@@ -25,6 +25,7 @@ struct Stepper {
   bool custom = false;
   bool whole_tensors = false;
   double max_norm = 0;
+  bool late_values = false;
 };
 
 struct SeveralWays {
@@ -119,6 +120,7 @@ class SeveralWorld {
     const auto fill = [&](auto& options) {
       options.shard = each.shard;
       options.in_backward = each.in_backward;
+      options.late_values = each.late_values ? 1 : 0;
       options.max_norm = each.max_norm;
       options.rate = 0.05;
       if (!indices.empty()) options.parameters = indices.data();
@@ -167,7 +169,7 @@ class Apart {
       alone.steppers = {each};
       Stepper& stepper = alone.steppers.front();
       stepper.parameters.clear();
-      stepper.shard = stepper.in_backward = stepper.whole_tensors = false;
+      stepper.shard = stepper.in_backward = stepper.whole_tensors = stepper.late_values = false;
       worlds_.push_back(std::make_unique<SeveralWorld>(group, alone));
     }
   }

@@ -1491,6 +1491,8 @@ Common options of all rules: where a rule runs, how it takes gradients, and its 
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
 - `parameters`: `parameter_count` different indices: the parameters that the optimizer changes; copied. NULL (default): all that have no optimizer, also those that are registered later. All ranks the same
 - `parameter_count`: of `parameters`, 1 or more; 0 (default): NULL
+- `late_values`: with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated, and the values of the other ranks come while the next forward computes. Wait for a parameter before it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0
+- `reserved`: 0
 """
 struct ddp_optimizer_options
     struct_size::Int64
@@ -1504,6 +1506,8 @@ struct ddp_optimizer_options
     clip_value::Float64
     parameters::Ptr{Int32}
     parameter_count::Int64
+    late_values::Int32
+    reserved::Int32
 end
 
 @doc raw"""
@@ -3176,6 +3180,43 @@ Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. S
 function ddp_group_get_waits(group, seconds, capacity, out_count)
     return ccall((:ddp_group_get_waits, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int32, Ptr{Int32}), group,
         seconds, capacity, out_count)
+end
+
+@doc raw"""
+    ddp_model_wait_value(model, index, stream)
+
+Wait until a parameter has its value of the last step. Returns at once if it has, also of an optimizer without the option
+late_values, and before ddp_model_commit.
+- `index`: of the parameter
+- `stream`: of a parameter on a GPU. There a step orders its values before what follows on its stream, as without the
+       option, and this call does nothing
+Local, blocks; one thread at a time for each model. Errors: INVALID_ARGUMENT, INVALID_STATE (in a function that the
+library has called), and the first cause if the group has broken: the parameters are then changed in part. Since 0.1.
+"""
+function ddp_model_wait_value(model, index, stream)
+    return ccall((:ddp_model_wait_value, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{Cvoid}), model, index, stream)
+end
+
+@doc raw"""
+    ddp_model_wait_values(model)
+
+Wait until all parameters have their values of the last steps. As ddp_model_wait_value. Since 0.1.
+"""
+function ddp_model_wait_values(model)
+    return ccall((:ddp_model_wait_values, libddp), ddp_status, (Ptr{ddp_model},), model)
+end
+
+@doc raw"""
+    ddp_model_value_ready(model, index)
+
+Has a parameter its value of the last step?
+- `index`: of the parameter
+Returns 1: it has; 0: a wait would block; -1: not a model, not a parameter, or the value will not come, and
+        ddp_last_error says why
+Local, never blocks; one thread at a time for each model. Since 0.1.
+"""
+function ddp_model_value_ready(model, index)
+    return ccall((:ddp_model_value_ready, libddp), Int32, (Ptr{ddp_model}, Int32), model, index)
 end
 
 @doc raw"""

@@ -206,6 +206,13 @@ sync_buffers!(model::Model; root::Integer = 0) = check(Low.ddp_model_sync_buffer
 """Throw `:MISMATCH` with the first difference unless parameters and buffers are bitwise equal on all ranks. Collective."""
 check_replicas(model::Model) = check(Low.ddp_model_check_replicas(model.handle, model.stream))
 
+"""Wait until parameter `index`, counted from 0, has its value of the last step (`late_values`); without it: all parameters."""
+wait_value(model::Model, index::Integer) = check(Low.ddp_model_wait_value(model.handle, index, model.stream))
+wait_values(model::Model) = check(Low.ddp_model_wait_values(model.handle))
+
+"""Has parameter `index`, counted from 0, its value of the last step? Never waits."""
+value_ready(model::Model, index::Integer) = Low.ddp_model_value_ready(model.handle, index) == 1
+
 """One number over names and contents of all parameters on this rank."""
 function parameter_hash(model::Model)
     hash = Ref{Int64}(0)

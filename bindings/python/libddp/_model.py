@@ -328,6 +328,20 @@ class Model(Passes, Pulling, Closing):
         """Limit every element of the gradients to a magnitude of `limit`."""
         low.ddp_model_clip_grad_value(self._raw, limit, stream)
 
+    # ---- Values that come after their step (late_values). ----
+
+    def wait_value(self, key: Key, *, stream: Optional[int] = None) -> None:
+        """Until a parameter has its value of the last step. Other ranks may give it."""
+        self._perhaps_collective(low.ddp_model_wait_value, self.index(key), stream)
+
+    def wait_values(self) -> None:
+        """Until all parameters have their values of the last steps."""
+        self._perhaps_collective(low.ddp_model_wait_values)
+
+    def value_ready(self, key: Key) -> bool:
+        """Has a parameter its value of the last step? Never waits."""
+        return low.ddp_model_value_ready(self._raw, self.index(key)) == 1
+
     # ---- Being equal. ----
 
     def sync_buffers(self, root: int = 0, *, stream: Optional[int] = None) -> None:

@@ -106,7 +106,7 @@ def _step(_: Any, raw: Any, stream: Optional[int]) -> None:
 class SGD(Optimizer):
     """Stochastic gradient descent. Keywords: rate, momentum, dampening, weight_decay, nesterov, and what all optimizers have: shard,
     in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value,
-    divide_in_step. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
+    divide_in_step, late_values. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
 
     def __init__(self, model: Model, *, parameters: Optional[Sequence[Key]] = None, **options: Any) -> None:
         rule, shared = fill_two(low.ddp_sgd_options(), low.ddp_sgd_options_init, low.ddp_optimizer_options(),
@@ -120,7 +120,7 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """AdamW, or Adam with ``decoupled=False``. Keywords: rate, beta1, beta2, epsilon, weight_decay, decoupled, and what all optimizers
     have: shard, in_backward, undo, master_weights, nonfinite ("keep", "skip" or "fail"), max_norm, clip_value,
-    divide_in_step. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
+    divide_in_step, late_values. `parameters` (names or numbers) are those that it changes; otherwise all that have no optimizer."""
 
     def __init__(self, model: Model, *, parameters: Optional[Sequence[Key]] = None, **options: Any) -> None:
         rule, shared = fill_two(low.ddp_adam_options(), low.ddp_adam_options_init, low.ddp_optimizer_options(),
@@ -159,7 +159,7 @@ class CustomOptimizer(Optimizer):
     """Your own rule: ``update(slice)`` changes ``slice.value`` in place from ``slice.grad`` and ``slice.state``, which is as many arrays as `states`
     has names; libddp keeps, shards and saves them. Slices begin and end anywhere, unless `whole_tensors`. It must do the same on every rank.
     Keywords: rate, weight_decay, whole_tensors, and what all optimizers have: shard, in_backward, undo, master_weights, nonfinite,
-    max_norm, clip_value, divide_in_step (which does nothing for a rule of the program). With shard or in_backward the rule may be called
+    max_norm, clip_value, late_values, divide_in_step (which does nothing for a rule of the program). With shard or in_backward the rule may be called
     on another thread. An exception takes the step back and comes out of step(), or of the end of the pass."""
 
     def __init__(self, model: Model, update: Callable[[Slice], None], *, states: Sequence[str] = (), parameters: Optional[Sequence[Key]] = None,

@@ -15,7 +15,7 @@ from ._optimizer import Adam as OwnAdam
 from ._torch_state import load_state, read_state
 from ._written import written
 
-OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "divide_in_step")
+OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "divide_in_step", "late_values")
 _REFUSED = ("amsgrad", "maximize", "capturable", "differentiable")
 _UNMOVED = 5e-324  # a factor on the rate: a step that moves nothing; 0 would leave out the step
 
@@ -52,6 +52,7 @@ class Kernels:
             warnings.filterwarnings("ignore", "GradScaler is going to stop passing itself", FutureWarning)
             optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
             optimizer.step = types.MethodType(_step_with_scaler, optimizer)  # type: ignore[method-assign]
+        self._late = wrapper._wait_for_late_values() if options.get("late_values") and wrapper.group.size > 1 else None
         self._apply(optimizer)
 
     def _in_groups(self, optimizer: Any) -> set:
@@ -163,6 +164,8 @@ class Kernels:
         if not self._in_backward:
             self._apply(optimizer, left_out)
         self.own.step(stream=self.wrapper._stream())
+        if self._late is not None:
+            self._late.begin()
         self._stepped = self.wrapper._reduced
         self._tell_autograd()
 

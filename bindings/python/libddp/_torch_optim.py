@@ -187,7 +187,7 @@ _DOC = """torch.optim.{name}, with its arguments, and keywords with which libddp
         net = libddp.torch.DistributedDataParallel(net)
         optimizer = libddp.torch.{name}(net.parameters(), lr=1e-3, shard=True)
 
-    Keywords: shard, in_backward, master_weights, nonfinite, max_norm, clip_value, undo, divide_in_step, as of
+    Keywords: shard, in_backward, master_weights, nonfinite, max_norm, clip_value, undo, divide_in_step, late_values, as of
     :class:`libddp.{own}`. With shard gradients are clipped by max_norm, not between backward and step. With in_backward the step is made within
     backward(), so neither a GradScaler nor clipping has a place between the two. Without any of them it is PyTorch's class in everything."""
 

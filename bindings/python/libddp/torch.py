@@ -39,6 +39,7 @@ from ._torch_buckets import Buckets as ReducerBuckets
 from ._torch_group import group as group
 from ._torch_group import is_alone_among_others
 from ._torch_kernels import Given
+from ._torch_late import LateValues
 from ._torch_norm import SyncBatchNorm as SyncBatchNorm
 from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
@@ -195,6 +196,7 @@ class DistributedDataParallel(_Theirs):
         self._used: Optional[set[int]] = None  # in a static graph, from the first pass on
         self._optimizers: list = []  # references to the kernels of libddp.torch's, which are told when a pass begins and ends
         self._unsettled: Optional[float] = None  # a pass has ended, and the ranks have something to exchange: the factor of its gradients
+        self._late: Any = None  # waits for values that come after their step
         self._number = next(_numbers)
         self._listens = True
         WRAPPERS.add(self)
@@ -572,6 +574,7 @@ class DistributedDataParallel(_Theirs):
 
     def _sync_final_model(self, is_last_joiner: bool) -> None:
         """All have joined: the parameters and buffers of one that trained to the last go to everybody."""
+        self.model.wait_values()
         self._authoritative_rank = root = self._find_common_rank(self._distributed_rank, is_last_joiner)
         for parameter in self._parameters_lent:
             self.group.broadcast(in_memory_order(parameter.detach()), root, stream=self._stream())
@@ -626,6 +629,7 @@ class DistributedDataParallel(_Theirs):
     # ---- Copies. ----
 
     def __getstate__(self) -> dict:
+        self.model.wait_values()
         self._check_default_group()
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
@@ -638,6 +642,7 @@ class DistributedDataParallel(_Theirs):
 
     def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
         """On all ranks: the copy is a model of its own, with the values that each rank has."""
+        self.model.wait_values()
         other = type(self).__new__(type(self))
         memo[id(self)] = other
         torch.nn.Module.__setstate__(other, {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
@@ -667,7 +672,14 @@ class DistributedDataParallel(_Theirs):
             state_dict = {name[len("module."):]: value for name, value in state_dict.items()}
         return self.module.load_state_dict(state_dict, *arguments, **keywords)
 
+    def _wait_for_late_values(self) -> LateValues:
+        if self._late is None:
+            self._late = LateValues(self.model, self.module, self._parameters_lent)
+        return self._late
+
     def _let_go(self) -> None:
+        if self._late is not None:
+            self._late.close()
         if self.reducer is not None:
             super()._remove_autograd_hooks()
         self.reducer = self.logger = None  # they hold what the last pass gave
@@ -687,7 +699,7 @@ class DistributedDataParallel(_Theirs):
 
 # What a copy makes anew.
 _NOT_COPIED = {"group", "_ranks", "reducer", "logger", "model", "_process_group", "_parameters_lent", "_of_reducer", "_known", "_index_of", 
-               "_replicated", "_lent", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given", "_unfinished", "_sparse", "_unsettled", "_number"}
+               "_replicated", "_lent", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given", "_unfinished", "_sparse", "_unsettled", "_late", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 

@@ -95,6 +95,10 @@ class Model {
 
   /** Copy all buffers from one rank to the others. Collective. */
   void sync_buffers(int root = 0, void* stream = nullptr) { checked(ddp_model_sync_buffers(get(), root, stream)); }
+  /** Until parameter `p` has its value of the last step (late_values); without a number: all of them. */
+  void wait_value(int p, void* stream = nullptr) { checked(ddp_model_wait_value(get(), p, stream)); }
+  void wait_values() { checked(ddp_model_wait_values(get())); }
+  bool value_ready(int p) const noexcept { return ddp_model_value_ready(get(), p) == 1; }
   /** Throws MISMATCH unless all ranks hold the same bits. Collective. */
   void check_replicas(void* stream = nullptr) { checked(ddp_model_check_replicas(get(), stream)); }
   std::int64_t hash() const {

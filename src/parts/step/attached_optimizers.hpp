@@ -38,6 +38,13 @@ class AttachedOptimizers final : public pass::PassPart {
                        [&](const Attached& each) { return !each.update.expired() && which(*each.stage); });
   }
 
+  /// For each stage with values that come late, also of an optimizer that does not live any more.
+  template <class Do>
+  void each_late(const Do& what) const {
+    for (const Attached& each : all_)
+      if (LateValues* const late = each.stage->late_values(); late != nullptr) what(*late);
+  }
+
   [[nodiscard]] pass::Traits traits() const noexcept override;
   /// A step that a pass has made must be ended before the next pass whose gradients are final.
   void require(ddp_pass mode, pass::Role role) const override;

@@ -62,6 +62,8 @@ OptimizerStage::OptimizerStage(const group::Channel& channel, const Parameters& 
   for (const PlannedBucket& bucket : plan_)
     parts_.push_back(std::make_unique<Part>(table, bucket, update, setting_of(bucket.on_gpu), step_));
   if (request_.whole_tensors) find_completed();
+  if (request_.late_values && request_.sharded && !setting_.some_on_gpu() && channel.group().size() > 1)
+    late_ = std::make_unique<LateValues>(channel, table, plan_);
   make_plans();
 }
 
@@ -128,7 +130,7 @@ void OptimizerStage::prepare() {
     reduce_scatter.gives = false;
     reduce_scatter.outputs.clear();
     reduce_scatter.work = &part.norm;
-    part.all_gather = channel_.prepare(all_gather);
+    late_ != nullptr ? late_->prepare(b, all_gather) : void(part.all_gather = channel_.prepare(all_gather));
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);
   }
@@ -140,7 +142,7 @@ void OptimizerStage::begin() {
   make_plans();
   step_.begin_pass(request_.in_pass());
   norm_.reset();
-  problem_.reset();
+  went_.problem.reset();
   for (const auto& part : parts_) part->norm.clear();
 }
 
@@ -160,7 +162,7 @@ void OptimizerStage::follow(size_t bucket, collective::BucketOperation& reductio
   if (!plan.follows()) return;
   Part& part = *parts_[bucket];
   const bool in_stream = part.setting.on_gpu;
-  if (in_stream && !problem_) problem_ = try_to([&] { refuse_capture(); });
+  if (in_stream && !went_.problem) went_.problem = try_to([&] { refuse_capture(); });
   if (plan.when == StepPlan::When::kInExchange) return;  // the reduction is the step
   if (plan.values == StepPlan::Values::kAllGather && !request_.whole_tensors) {
     step_.give();
@@ -193,13 +195,13 @@ const collective::BucketHeader& OptimizerStage::header_of_all(size_t bucket) noe
 void OptimizerStage::update_now(size_t bucket) {
   BucketStep& step = parts_[bucket]->step;
   step.work_on_all();
-  if (problem_) return;
+  if (went_.problem) return;
   // This may be the thread that marks; the pass's end reports it.
-  problem_ = try_to([&] { step.flush(channel_.transport().gpu()->fork()); });
+  went_.problem = try_to([&] { step.flush(channel_.transport().gpu()->fork()); });
 }
 
 void OptimizerStage::join_updates() {
-  if (problem_) return;  // end() throws it
+  if (went_.problem) return;  // end() throws it
   if (setting_.some_on_gpu() && pass_plan_.follows() && !is_sharded()) channel_.transport().gpu()->join();
 }
 
@@ -212,7 +214,7 @@ void OptimizerStage::refuse_capture() const {
 void* OptimizerStage::gpu_stream() const { return setting_.some_on_gpu() ? channel_.transport().gpu()->stream() : nullptr; }
 
 bool OptimizerStage::end(bool is_void) {
-  if (problem_) throw Error(*problem_);
+  if (went_.problem) throw Error(*went_.problem);
   if (!is_void && pass_plan_.norm == StepPlan::Norm::kWhileReduced) {
     norm_.emplace();
     for (const auto& part : parts_) norm_->join(part->norm.sum());
@@ -226,12 +228,12 @@ bool OptimizerStage::end(bool is_void) {
   if (setting_.some_on_gpu()) refuse_capture();
   // The buckets of a tensor that is split may not be given before the last one is there, and exchanges have one order.
   if (pass_plan_.follows() && request_.whole_tensors) publish(false);
-  failure_ = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
+  went_.failure = pass_plan_.follows() ? settle(kInPass, true, gpu_stream()) : make_step(kInPass, true, gpu_stream());
   return true;
 }
 
 void OptimizerStage::count() {
-  if (failure_ || !step_.is(StepState::Is::kPending)) return;
+  if (went_.failure || !step_.is(StepState::Is::kPending)) return;
   update_.count_step();
   step_.make();
 }
@@ -271,7 +273,7 @@ std::optional<Error> OptimizerStage::settle(const char* function, bool collectiv
   step_.take_back();
   if (!update_.restore()) update_.tear();
   update_.flush(stream);
-  publish(true);
+  if (late_ == nullptr) publish(true);  // else nothing was given
   return failure;
 }
 
@@ -335,16 +337,28 @@ std::optional<Error> OptimizerStage::make_step(const char* function, bool collec
   if (exchanges_ == Exchanges::kNotPrepared) prepare();
   const bool elsewhere = setting_.some_on_gpu() && stream != gpu_stream();
   if (elsewhere) channel_.transport().gpu()->order_after(stream);
-  if (request_.whole_tensors)  // an exchange works block by block
+  work_on_own();
+  // Late values are given once the ranks have agreed on the step.
+  if (late_ == nullptr) publish(false);
+  for (const auto& part : parts_) part->step.set_made(false);
+  std::optional<Error> failure = settle(function, collective, gpu_stream());
+  if (late_ != nullptr && !failure) publish(false);
+  if (elsewhere) channel_.transport().gpu()->order_before(stream);
+  return failure;
+}
+
+/// What is changed before the values are given.
+void OptimizerStage::work_on_own() {
+  if (request_.whole_tensors) {  // an exchange works block by block
     for (int32_t index = 0; index < table_.parameter_count(); ++index)
       if (update_.takes_part(index) && !owned(index).empty())
         update_.update_block(index, 0, table_.parameter(index).value.count);
-  if (setting_.some_on_gpu() && !request_.whole_tensors) work_on_gpu();
-  publish(false);
-  for (const auto& part : parts_) part->step.set_made(false);
-  std::optional<Error> failure = settle(function, collective, gpu_stream());
-  if (elsewhere) channel_.transport().gpu()->order_before(stream);
-  return failure;
+  } else if (setting_.some_on_gpu()) {
+    work_on_gpu();
+  } else if (late_ != nullptr) {
+    for (size_t b = 0; b < plan_.size(); ++b) parts_[b]->step.work_on(owners_.all.buckets[b].slice(channel_.group().rank()));
+    update_.flush(nullptr);
+  }
 }
 
 /// One launch for the own slices of all buckets on the GPU. Between the gathers it would be one for each bucket.
@@ -357,6 +371,7 @@ void OptimizerStage::work_on_gpu() {
 void OptimizerStage::publish(bool restored) {
   if (!is_sharded()) return;
   step_.give();
+  if (late_ != nullptr) return late_->post(update_);
   for (size_t b = 0; b < plan_.size(); ++b) {
     Part& part = *parts_[b];
     std::fill(part.header.used.begin(), part.header.used.end(), 0);

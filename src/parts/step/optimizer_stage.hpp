@@ -24,6 +24,7 @@
 #include "group/channels.hpp"
 #include "group/group.hpp"
 #include "parts/step/block_update.hpp"
+#include "parts/step/late_values.hpp"
 #include "parts/step/step_plan.hpp"
 
 namespace ddp::parts {
@@ -69,7 +70,7 @@ class OptimizerStage {
   /// It counts, if there is one: those of the model's other optimizers are made too.
   void count();
   /// Why the step that was to follow was not made, on all ranks; then it was taken back.
-  [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(failure_, std::nullopt); }
+  [[nodiscard]] std::optional<Error> take_failure() noexcept { return std::exchange(went_.failure, std::nullopt); }
   /// As end(), on a rank that only answers and makes no step. False: the others' step failed.
   [[nodiscard]] bool attend(bool is_void);
   /// The pass failed with the group.
@@ -99,6 +100,9 @@ class OptimizerStage {
 
   [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept;
 
+  /// Values that come after their step; NULL: they come with it.
+  [[nodiscard]] LateValues* late_values() const noexcept { return late_.get(); }
+
  private:
   struct Part;
   struct Owners {
@@ -114,6 +118,7 @@ class OptimizerStage {
   void make_plans() noexcept;
   void prepare();
   void publish(bool restored);
+  void work_on_own();
   [[nodiscard]] bool is_given_away() const noexcept { return step_.gives() && channel_.group().size() > 1; }
   [[nodiscard]] bool take_back();
   void give_kept();
@@ -141,8 +146,11 @@ class OptimizerStage {
   Exchanges exchanges_ = Exchanges::kNotPrepared;
   StepState step_;
   std::optional<ExactSum> norm_;  // the terms of the own slices, if they were taken in the last pass
-  std::optional<Error> problem_;  // of a step within this pass
-  std::optional<Error> failure_;  // of the program's rule in it
+  struct {
+    std::optional<Error> problem;  // of a step within this pass
+    std::optional<Error> failure;  // of the program's rule in it
+  } went_;
+  std::unique_ptr<LateValues> late_;
 };
 
 }  // namespace ddp::parts

@@ -16,6 +16,7 @@ struct StepRequest {
   bool whole_tensors = false;   // the rule changes a parameter as a whole
   bool divides = false;         // on a GPU its blocks may find gradients that are sums, and make means of them; all of them
   bool divides_late = false;    // updates may divide at ddp_optimizer_step too: the gradients are not used before
+  bool late_values = false;     // values of a step at ddp_optimizer_step may come after it
 
   /// Does it take part in passes at all? The same as long as the optimizer lives.
   [[nodiscard]] bool takes_part() const noexcept { return sharded || in_backward || divides_late; }

@@ -410,26 +410,28 @@ typedef _gostring_ swig_type_374;
 typedef _gostring_ swig_type_375;
 typedef _gostring_ swig_type_376;
 typedef _gostring_ swig_type_377;
-typedef long long swig_type_378;
+typedef _gostring_ swig_type_378;
 typedef _gostring_ swig_type_379;
 typedef long long swig_type_380;
 typedef _gostring_ swig_type_381;
-typedef _gostring_ swig_type_382;
-typedef long long swig_type_383;
+typedef long long swig_type_382;
+typedef _gostring_ swig_type_383;
 typedef _gostring_ swig_type_384;
 typedef long long swig_type_385;
-typedef long long swig_type_386;
+typedef _gostring_ swig_type_386;
 typedef long long swig_type_387;
 typedef long long swig_type_388;
 typedef long long swig_type_389;
 typedef long long swig_type_390;
-typedef _gostring_ swig_type_391;
+typedef long long swig_type_391;
 typedef long long swig_type_392;
 typedef _gostring_ swig_type_393;
-typedef _gostring_ swig_type_394;
+typedef long long swig_type_394;
 typedef _gostring_ swig_type_395;
 typedef _gostring_ swig_type_396;
 typedef _gostring_ swig_type_397;
+typedef _gostring_ swig_type_398;
+typedef _gostring_ swig_type_399;
 extern void _wrap_Swig_free_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_low_51f4af94a5759528(swig_intgo arg1);
 extern swig_intgo _wrap_DDP_OK_low_51f4af94a5759528(void);
@@ -770,6 +772,10 @@ extern void _wrap_ddp_optimizer_options_parameters_set_low_51f4af94a5759528(uint
 extern swig_voidp _wrap_ddp_optimizer_options_parameters_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_optimizer_options_parameter_count_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_152 arg2);
 extern swig_type_153 _wrap_ddp_optimizer_options_parameter_count_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_late_values_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_late_values_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_optimizer_options_reserved_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_optimizer_options_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_optimizer_options_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_optimizer_options_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_sgd_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_154 arg2);
@@ -1151,34 +1157,37 @@ extern swig_type_363 _wrap_ddp_outer_step_low_51f4af94a5759528(uintptr_t arg1);
 extern swig_type_364 _wrap_ddp_outer_sync_low_51f4af94a5759528(uintptr_t arg1);
 extern swig_type_365 _wrap_ddp_outer_get_stats_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
 extern swig_type_366 _wrap_ddp_group_get_waits_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_367 _wrap_ddp_group_post_barrier_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_368 _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_369 _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_370 _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_371 _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_372 _wrap_ddp_group_post_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_373 _wrap_ddp_group_post_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_374 _wrap_ddp_group_post_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_375 _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
-extern swig_type_376 _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_377 _wrap_ddp_group_post_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_378 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_379 _wrap_ddp_group_post_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_380 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_381 _wrap_ddp_request_test_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_382 _wrap_ddp_request_wait_low_51f4af94a5759528(uintptr_t arg1, swig_type_383 arg2, swig_voidp arg3);
-extern swig_type_384 _wrap_ddp_request_wait_any_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_type_385 arg3, swig_voidp arg4);
-extern swig_type_386 _wrap_ddp_request_get_id_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_367 _wrap_ddp_model_wait_value_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_368 _wrap_ddp_model_wait_values_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_model_value_ready_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_369 _wrap_ddp_group_post_barrier_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_370 _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_371 _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_372 _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_373 _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_374 _wrap_ddp_group_post_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_375 _wrap_ddp_group_post_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_376 _wrap_ddp_group_post_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_377 _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
+extern swig_type_378 _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_379 _wrap_ddp_group_post_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_380 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_381 _wrap_ddp_group_post_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_382 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_383 _wrap_ddp_request_test_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_384 _wrap_ddp_request_wait_low_51f4af94a5759528(uintptr_t arg1, swig_type_385 arg2, swig_voidp arg3);
+extern swig_type_386 _wrap_ddp_request_wait_any_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_type_387 arg3, swig_voidp arg4);
+extern swig_type_388 _wrap_ddp_request_get_id_low_51f4af94a5759528(uintptr_t arg1);
 extern int _wrap_ddp_request_get_source_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_request_destroy_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_387 arg2);
-extern swig_type_388 _wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_389 arg2);
-extern swig_type_390 _wrap_ddp_trace_options_capacity_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_389 arg2);
+extern swig_type_390 _wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_391 arg2);
+extern swig_type_392 _wrap_ddp_trace_options_capacity_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_trace_options_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_trace_options_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_391 _wrap_ddp_trace_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_392 arg2);
-extern swig_type_393 _wrap_ddp_group_start_trace_low_51f4af94a5759528(uintptr_t arg1, swig_type_394 arg2, uintptr_t arg3);
-extern swig_type_395 _wrap_ddp_group_stop_trace_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_396 _wrap_ddp_group_log_metric_low_51f4af94a5759528(uintptr_t arg1, swig_type_397 arg2, double arg3);
+extern swig_type_393 _wrap_ddp_trace_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_394 arg2);
+extern swig_type_395 _wrap_ddp_group_start_trace_low_51f4af94a5759528(uintptr_t arg1, swig_type_396 arg2, uintptr_t arg3);
+extern swig_type_397 _wrap_ddp_group_stop_trace_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_398 _wrap_ddp_group_log_metric_low_51f4af94a5759528(uintptr_t arg1, swig_type_399 arg2, double arg3);
 #undef intgo
 */
 import "C"
@@ -4123,6 +4132,32 @@ func (arg1 SwigcptrDdp_optimizer_options) GetParameter_count() (_swig_ret int64)
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_optimizer_options) SetLate_values(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_late_values_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetLate_values() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_late_values_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) SetReserved(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_optimizer_options_reserved_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_optimizer_options) GetReserved() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_optimizer_options_reserved_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_optimizer_options() (_swig_ret Ddp_optimizer_options) {
 	var swig_r Ddp_optimizer_options
 	swig_r = (Ddp_optimizer_options)(SwigcptrDdp_optimizer_options(C._wrap_new_ddp_optimizer_options_low_51f4af94a5759528()))
@@ -4159,6 +4194,10 @@ type Ddp_optimizer_options interface {
 	GetParameters() (_swig_ret *int32)
 	SetParameter_count(arg2 int64)
 	GetParameter_count() (_swig_ret int64)
+	SetLate_values(arg2 int32)
+	GetLate_values() (_swig_ret int32)
+	SetReserved(arg2 int32)
+	GetReserved() (_swig_ret int32)
 }
 
 type SwigcptrDdp_sgd_options uintptr
@@ -7547,6 +7586,36 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
+func Ddp_model_wait_value(arg1 uintptr, arg2 int32, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_wait_value_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_wait_values(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_model_wait_values_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_value_ready(arg1 uintptr, arg2 int32) (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r = (int32)(C._wrap_ddp_model_value_ready_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1)))
+	return swig_r
+}
+
 func Ddp_group_post_barrier(arg1 uintptr, arg2 *uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
@@ -7699,7 +7768,7 @@ func Ddp_group_post_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_378(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_380(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7714,7 +7783,7 @@ func Ddp_group_post_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int6
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_380(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_382(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7737,7 +7806,7 @@ func Ddp_request_wait(arg1 uintptr, arg2 int64, arg3 *int32) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_request_wait_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_383(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_request_wait_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_385(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7750,7 +7819,7 @@ func Ddp_request_wait_any(arg1 *int64, arg2 int32, arg3 int64, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_request_wait_any_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_385(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_request_wait_any_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_387(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7788,7 +7857,7 @@ func (p SwigcptrDdp_trace_options) SwigIsDdp_trace_options() {
 func (arg1 SwigcptrDdp_trace_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_387(_swig_i_1))
+	C._wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_389(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
@@ -7801,7 +7870,7 @@ func (arg1 SwigcptrDdp_trace_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_trace_options) SetCapacity(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_389(_swig_i_1))
+	C._wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_391(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_trace_options) GetCapacity() (_swig_ret int64) {
@@ -7835,7 +7904,7 @@ func Ddp_trace_options_init(arg1 Ddp_trace_options, arg2 int64) (_swig_ret error
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_trace_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_392(_swig_i_1))
+	swig_r_p := C._wrap_ddp_trace_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_394(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7847,7 +7916,7 @@ func Ddp_group_start_trace(arg1 uintptr, arg2 string, arg3 Ddp_trace_options) (_
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_start_trace_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_394)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_start_trace_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_396)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7872,7 +7941,7 @@ func Ddp_group_log_metric(arg1 uintptr, arg2 string, arg3 float64) (_swig_ret er
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_log_metric_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_397)(unsafe.Pointer(&_swig_i_1)), C.double(_swig_i_2))
+	swig_r_p := C._wrap_ddp_group_log_metric_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_399)(unsafe.Pointer(&_swig_i_1)), C.double(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -4747,6 +4747,56 @@ long long _wrap_ddp_optimizer_options_parameter_count_get_low_51f4af94a5759528(s
 }
 
 
+void _wrap_ddp_optimizer_options_late_values_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->late_values = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_late_values_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->late_values);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_optimizer_options_reserved_set_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->reserved = arg2;
+  
+}
+
+
+int _wrap_ddp_optimizer_options_reserved_get_low_51f4af94a5759528(struct ddp_optimizer_options *_swig_go_0) {
+  struct ddp_optimizer_options *arg1 = (struct ddp_optimizer_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_optimizer_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->reserved);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_optimizer_options *_wrap_new_ddp_optimizer_options_low_51f4af94a5759528() {
   struct ddp_optimizer_options *result = 0 ;
   struct ddp_optimizer_options *_swig_go_result;
@@ -9832,6 +9882,51 @@ _gostring_ _wrap_ddp_group_get_waits_low_51f4af94a5759528(ddp_group *_swig_go_0,
   
   result = (ddp_status)ddp_group_get_waits((struct ddp_group const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_wait_value_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_wait_value(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_wait_values_low_51f4af94a5759528(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_wait_values(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_model_value_ready_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = ddp_model_value_ready((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = result; 
   return _swig_go_result;
 }
 

@@ -499,6 +499,12 @@ pub struct ddp_optimizer_options {
     pub parameters: *const i32,
     /// of `parameters`, 1 or more; 0 (default): NULL
     pub parameter_count: i64,
+    /// with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated,
+    ///                           and the values of the other ranks come while the next forward computes. Wait for a parameter before
+    ///                           it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0
+    pub late_values: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 /// The rule of stochastic gradient descent. Since 0.1.
@@ -2207,6 +2213,25 @@ extern "C" {
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
 
+    /// Wait until a parameter has its value of the last step. Returns at once if it has, also of an optimizer without the option
+    /// late_values, and before ddp_model_commit.
+    /// @param index of the parameter
+    /// @param stream of a parameter on a GPU. There a step orders its values before what follows on its stream, as without the
+    ///        option, and this call does nothing
+    /// Local, blocks; one thread at a time for each model. Errors: INVALID_ARGUMENT, INVALID_STATE (in a function that the
+    /// library has called), and the first cause if the group has broken: the parameters are then changed in part. Since 0.1.
+    pub fn ddp_model_wait_value(model: *mut ddp_model, index: i32, stream: *mut c_void) -> ddp_status;
+
+    /// Wait until all parameters have their values of the last steps. As ddp_model_wait_value. Since 0.1.
+    pub fn ddp_model_wait_values(model: *mut ddp_model) -> ddp_status;
+
+    /// Has a parameter its value of the last step?
+    /// @param index of the parameter
+    /// @return 1: it has; 0: a wait would block; -1: not a model, not a parameter, or the value will not come, and
+    ///         ddp_last_error says why
+    /// Local, never blocks; one thread at a time for each model. Since 0.1.
+    pub fn ddp_model_value_ready(model: *const ddp_model, index: i32) -> i32;
+
     /// Post ddp_group_barrier.
     /// @param out_request destroy with ddp_request_destroy
     /// Never blocks, except that the first one of a group opens the channel of requests: that is collective, and INVALID_STATE
@@ -2419,7 +2444,7 @@ mod tests {
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent_count: 24, reserved: 28);
-        check!(ddp_optimizer_options, 64, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40, parameters: 48, parameter_count: 56);
+        check!(ddp_optimizer_options, 72, struct_size: 0, shard: 8, in_backward: 12, undo: 16, master_weights: 20, nonfinite: 24, divide_in_step: 28, max_norm: 32, clip_value: 40, parameters: 48, parameter_count: 56, late_values: 64, reserved: 68);
         check!(ddp_sgd_options, 48, struct_size: 0, rate: 8, momentum: 16, dampening: 24, weight_decay: 32, nesterov: 40, reserved: 44);
         check!(ddp_adam_options, 56, struct_size: 0, rate: 8, beta1: 16, beta2: 24, epsilon: 32, weight_decay: 40, decoupled: 48, reserved: 52);
         check!(ddp_loss_scale_options, 56, struct_size: 0, initial: 8, growth: 16, backoff: 24, minimum: 32, maximum: 40, interval: 48);

@@ -292,6 +292,21 @@ impl Model {
         check(unsafe { sys::ddp_model_check_replicas(self.handle, null_mut()) })
     }
 
+    /// Waits until a parameter has its value of the last step (`late_values`).
+    pub fn wait_value(&mut self, index: usize) -> Result<()> {
+        check(unsafe { sys::ddp_model_wait_value(self.handle, index as i32, null_mut()) })
+    }
+
+    /// Waits until all parameters have their values of the last steps.
+    pub fn wait_values(&mut self) -> Result<()> {
+        check(unsafe { sys::ddp_model_wait_values(self.handle) })
+    }
+
+    /// Whether a parameter has its value of the last step. Never waits.
+    pub fn value_ready(&self, index: usize) -> bool {
+        unsafe { sys::ddp_model_value_ready(self.handle, index as i32) == 1 }
+    }
+
     /// A hash over names and contents of all parameters of this rank.
     pub fn hash(&self) -> Result<u64> {
         self.closed()?;

@@ -50,7 +50,7 @@ options!(
     /// What every rule shares: where its work runs, how it takes gradients and what it keeps.
     OptimizerOptions, ddp_optimizer_options, ddp_optimizer_options_init {
     shard: bool, in_backward: bool, undo: bool, master_weights: bool, nonfinite: Nonfinite, max_norm: f64, clip_value: f64,
-    divide_in_step: bool,
+    divide_in_step: bool, late_values: bool,
 });
 options!(
     /// The rule of stochastic gradient descent.

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ddp/late_values.h: arguments, what there is to wait for in a group of one, and a training of two ranks. */
+#include "ddp/late_values.h"
+
+#include <stdlib.h>
+
+#include "support/optimizer_fixture.h"
+
+static ddp_optimizer *late_sgd(ddp_model *model) {
+  ddp_optimizer_options options;
+  ddp_optimizer *optimizer = NULL;
+  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_int(options.late_values, 0);
+  options.shard = options.late_values = 1;
+  check_ok(ddp_optimizer_create_sgd(model, NULL, &options, &optimizer));
+  return optimizer;
+}
+
+static void wrong_arguments_are_refused(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(NULL, 0, NULL));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f.model, 2, NULL), "2 parameters");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f.model, -1, NULL), "index is -1");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_values(NULL));
+  check_int(ddp_model_value_ready(NULL, 0), -1);
+  check_int(ddp_model_value_ready(f.model, 2), -1);
+  assert_non_null(strstr(ddp_last_error(), "2 parameters"));
+  close_fixture(&f);
+}
+
+static void there_is_nothing_to_wait_for_alone(void **state) {
+  (void)state;
+  fixture f;
+  open_fixture(&f);
+  check_int(ddp_model_value_ready(f.model, 0), 1);
+  check_ok(ddp_model_wait_values(f.model));
+  ddp_optimizer *optimizer = late_sgd(f.model);
+  check_ok(ddp_optimizer_step(optimizer, NULL));
+  check_int(ddp_model_value_ready(f.model, 0), 1);
+  check_ok(ddp_model_wait_value(f.model, 1, NULL));
+  check_number(f.value[1][2], (float)3 - 0.01F * 2);
+  ddp_optimizer_destroy(optimizer);
+  close_fixture(&f);
+  ddp_model *model = NULL;
+  ddp_group *group = alone();
+  check_ok(ddp_model_create(group, NULL, &model));
+  check_ok(ddp_model_wait_values(model)); /* before commit */
+  ddp_model_destroy(model);
+  ddp_group_destroy(group);
+}
+
+enum { COUNT = 5000 };
+
+typedef struct trained {
+  float value[2][COUNT], grad[2][COUNT];
+} trained;
+
+/* Each parameter is waited for before it is read; the mean of the ranks' gradients is 1. */
+static void train(rank *self) {
+  ddp_model *model = NULL;
+  trained *const t = calloc(1, sizeof *t);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  for (int p = 0; p < 2; p++) check_ok(ddp_model_add_array(model, p ? "b" : "a", t->value[p], t->grad[p], COUNT, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  ddp_optimizer *optimizer = late_sgd(model);
+  float expected = 0;
+  for (int step = 0; step < 10; step++) {
+    for (int p = 0; p < 2; p++) {
+      check_ok(ddp_model_wait_value(model, p, NULL));
+      check_int(ddp_model_value_ready(model, p), 1);
+      for (int i = 0; i < COUNT; i++) check_number(t->value[p][i], expected);
+    }
+    check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+    for (int p = 1; p >= 0; p--) {
+      for (int i = 0; i < COUNT; i++) t->grad[p][i] = self->index == 0 ? 2 : 0;
+      check_ok(ddp_model_mark_ready(model, p, NULL));
+    }
+    check_ok(ddp_model_end_backward(model, NULL));
+    check_ok(ddp_optimizer_step(optimizer, NULL));
+    expected -= 0.01F;
+  }
+  ddp_optimizer_destroy(optimizer);
+  ddp_model_destroy(model); /* waits for the last values, which the other rank reads */
+  for (int i = 0; i < COUNT; i++) check_number(t->value[0][i], expected);
+  free(t);
+}
+
+static void two_ranks_train(void **state) {
+  (void)state;
+  run_ranks(2, "local://late-values", train, NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(wrong_arguments_are_refused),
+      cmocka_unit_test(there_is_nothing_to_wait_for_alone),
+      cmocka_unit_test(two_ranks_train),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
