@@ -5,8 +5,7 @@
 // weight is 0, so its gradients are not read; they receive the result like those of all ranks. It changes no parameter: how
 // the others use a gradient (clipping, schedules, skipped steps) is their program's, which this rank does not run. So at the
 // end the state of a rank that trained to the last is sent to all. What lives inside a pass runs here too, because it is the
-// same pass; an optimizer that updates its share there stays right. Tested by conformance/uneven_threads_test.cpp and
-// conformance/uneven_processes_test.cpp.
+// same pass; an optimizer that updates its share there stays right. Tested by conformance/uneven_test.cpp.
 #pragma once
 
 namespace ddp::model {

@@ -4,7 +4,7 @@
 // program may be bound to them: a language may not be called on others; where the transport blocks, only while there are
 // such functions. A hook blocks, so it has a thread of its own otherwise; buckets that are pulled are driven by the program.
 // Measured: with as many ranks as cores a helper thread takes its core from the computation, so the ranks reduce for
-// themselves. Tested by conformance/pass_threads_test.cpp.
+// themselves. Tested by conformance/pass_test.cpp.
 #pragma once
 
 #include "ddp/model.h"

@@ -2,7 +2,7 @@
 // What the passes of a model have come to: what the gradients in memory are, which parameters were used, and what may not go
 // on.
 // Threads: one at a time.
-// Tested by conformance/pass_threads_test.cpp and capi/backward_test.c.
+// Tested by conformance/pass_test.cpp and capi/backward_test.c.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage and result slots, numbered over all collectives of a channel: chunk k uses slot k % kStageDepth.
 // Threads: one at a time, as Engine.
-// Tested by conformance/collectives_test.cpp and conformance/pass_processes_test.cpp.
+// Tested by conformance/collectives_test.cpp and conformance/pass_test.cpp.
 #pragma once
 
 #include <array>
