@@ -14,7 +14,7 @@
 // it had reduced; so both are kept twice. The state belongs to the model and is not part of a checkpoint: after a restart it
 // begins empty. Cost: two messages a bucket; memory: twice the compressed gradients for the error, r (n + 3 m) elements a
 // matrix besides. Reads a matrix four times. Allocates in the first pass that compresses. Threads: the hook's. Tested by
-// conformance/powersgd_threads_test.cpp and conformance/powersgd_processes_test.cpp.
+// conformance/powersgd_test.cpp.
 #pragma once
 
 #include <cstdint>

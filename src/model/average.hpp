@@ -2,7 +2,7 @@
 // The mean over the ranks of many tensors, in place: local SGD. Small tensors are sent together, as in
 // coalesced_broadcast.hpp, with others of their dtype. Collective; the messages depend on sizes, dtypes and devices of the
 // tensors. Tensors on a GPU are read and written in the order of a stream, and the host does not wait. Tested by
-// conformance/local_sgd_threads_test.cpp, conformance/local_sgd_processes_test.cpp and gpu_host/sync_test.cpp.
+// conformance/local_sgd_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <vector>

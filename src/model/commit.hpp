@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making ranks equal: the same model everywhere, rank 0's values everywhere.
 // Collective, all of it.
-// Tested by conformance/pass_threads_test.cpp and conformance/pass_processes_test.cpp.
+// Tested by conformance/pass_test.cpp.
 #pragma once
 
 #include <string>

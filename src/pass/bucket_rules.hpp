@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the gradients of a model are summed, by their type: a value.
-// Tested by conformance/wire_hook_threads_test.cpp and conformance/bit_rule_test.cpp.
+// Tested by conformance/wire_hook_test.cpp and conformance/bit_rule_test.cpp.
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 // Order is fixed: buckets start in plan order; a later one that is complete early waits for its turn. All ranks thus issue
 // the same sequence without talking about it (src/README.md, "Why order is fixed").
 // Threads: count_mark, add_stream and start_* from any; the rest from one thread at a time.
-// Tested by conformance/pass_threads_test.cpp and conformance/split_parameters_test.cpp.
+// Tested by conformance/pass_test.cpp and conformance/split_parameters_test.cpp.
 #pragma once
 
 #include <atomic>

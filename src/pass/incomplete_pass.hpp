@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The error of a void pass: every rank knows from the bucket headers that some rank missed something; now they tell each
 // other what.
-// Tested by conformance/pass_threads_test.cpp and conformance/uneven_threads_test.cpp.
+// Tested by conformance/pass_test.cpp and conformance/uneven_test.cpp.
 #pragma once
 
 #include <string>

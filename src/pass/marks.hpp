@@ -3,7 +3,7 @@
 // Threads: mark and mark_range from any, one gradient's contribution is read when it is complete; the rest from one thread
 // at a time.
 // Cost: a mark is one atomic operation, a range one lock; nothing is allocated once ranges were as many as they get.
-// Tested by conformance/pass_threads_test.cpp and conformance/range_marks_test.cpp.
+// Tested by conformance/pass_test.cpp and conformance/range_marks_test.cpp.
 #pragma once
 
 #include <atomic>

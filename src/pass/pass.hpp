@@ -6,7 +6,7 @@
 // Cost: a mark is two atomic operations and, while buckets are under way in caller mode, a bounded share of their work;
 // nothing is allocated.
 // Threads: mark_* from any; the rest from one thread at a time.
-// Tested by conformance/pass_threads_test.cpp and unit/pass/part_order_test.cpp.
+// Tested by conformance/pass_test.cpp and unit/pass/part_order_test.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file descriptor that closes itself.
-// Tested by conformance/pass_processes_test.cpp.
+// Tested by conformance/pass_test.cpp.
 #pragma once
 
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // Passing file descriptors between processes of one host, over abstract UNIX sockets (no name in any file system).
 // Every rank listens under a random name, connects to all others, and gives its descriptor to a process with the secret that
 // was sent over the control plane, under the same user id. Tested by unit/exchange/fd_exchange_test.cpp and
-// conformance/pass_processes_test.cpp.
+// conformance/pass_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Noticing a dead process of this host before its sockets close: the kernel marks a robust mutex as abandoned before it
 // frees the dead process's memory, which takes 0.1 s a GB (measured). A thread of each process holds its own mutex for
 // monitor and looks at the others' 50 times a second. Ranks that are threads need none of this.
-// Tested by conformance/pass_processes_test.cpp.
+// Tested by conformance/pass_test.cpp.
 #pragma once
 
 #include <condition_variable>

@@ -5,7 +5,7 @@
 // Of a piece in memory of the program that is shared where it is, the ends are staged which on some rank are outside of
 // whole pages. With an ownership the owners' spans are taken. Without one (an all-reduce) the elements are divided equally,
 // and pieces that follow one another on every rank are one stretch, so that the reduction of many small gradients is one
-// long loop. Made once; addresses of staged pieces may change. Tested by conformance/pass_processes_test.cpp and
+// long loop. Made once; addresses of staged pieces may change. Tested by conformance/pass_test.cpp and
 // conformance/fused_test.cpp.
 #pragma once
 

@@ -4,7 +4,7 @@
 // sleeps depends on whether there are cores enough. A sleeper announces it (Page::sleeping) before its last look, and a
 // publisher looks for sleepers after its store; both orders are sequentially consistent, so no wake-up is lost. Threads: one
 // waits; wake() from any. Tested by unit/exchange/waiter_test.cpp, conformance/collectives_test.cpp and
-// conformance/pass_processes_test.cpp.
+// conformance/pass_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ddp/uneven.h: every function works, and refuses NULL, garbage, the wrong state and numbers out of range. What the results
- * must be on any number of ranks and any transport is in conformance/uneven_threads_test.cpp and
- * conformance/uneven_processes_test.cpp. */
+ * must be on any number of ranks and any transport is in conformance/uneven_test.cpp and
+ * conformance/uneven_test.cpp. */
 #include <math.h>
 
 #include "support/ranks.h"

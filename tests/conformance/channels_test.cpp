@@ -7,7 +7,7 @@
 #include <signal.h>
 
 #include "conformance/pass_semantics.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -122,13 +122,13 @@ void a_void_pass_leaves_the_other_alone(Path path) {
 
 /// Two models with optimizers that step within passes that are open together; or one after the other.
 std::string train(group::Group& group, const Ways& ways, bool together) {
-  FusedWorld first(group, Rule::kAdamW, ways), second(group, Rule::kMomentum, ways);
+  Training first(group, Rule::kAdamW, ways), second(group, Rule::kMomentum, ways);
   for (int step = 0; step < 3; ++step) {
-    const auto begin = [&](FusedWorld& world, int at) {
+    const auto begin = [&](Training& world, int at) {
       world.fill(group.rank(), at);
       world.model->begin_backward(DDP_PASS_REDUCE);
     };
-    const auto mark = [](FusedWorld& world) {
+    const auto mark = [](Training& world) {
       for (size_t p = kFusedShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
     };
     begin(first, step);

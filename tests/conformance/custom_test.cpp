@@ -6,7 +6,7 @@
 
 #include "checkpoint/state.hpp"
 #include "model/uneven.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -21,7 +21,7 @@ std::string describe(const Ways& ways, Rule rule) {
 
 /// The parameters after some steps; in step 2 no rank uses two parameters. `scale`: of the loss.
 std::string train(group::Group& group, Rule rule, const Ways& ways, double scale = 1) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   world.optimizer->set_parameter_options(4, 0.2, 0.5);
   world.optimizer->set_parameter_options(5, 0, 0);
   if (scale != 1) {
@@ -140,7 +140,7 @@ void a_failure_on_one_rank_is_that_of_all(Path path) {
         ways.shard = (way & 1) != 0;
         ways.in_backward = (way & 2) != 0;
         ways.values_in_group = way == 3;
-        FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, Ways{});
+        Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, Ways{});
         for (int step = 0; step < 4; ++step) {
           const std::string before = world.bytes();
           if (step == 2) {
@@ -172,7 +172,7 @@ void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
       ways.shard = shard;
       ways.in_backward = true;
       ways.undo = false;
-      FusedWorld world(group, Rule::kMomentum, ways);
+      Training world(group, Rule::kMomentum, ways);
       world.pass(rank, 0);
       world.optimizer->step();
       if (rank == 0) world.own.fails_at = world.own.calls + 1;
@@ -187,7 +187,7 @@ void a_replicated_step_fails_on_its_rank_alone(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.custom = true;
-    FusedWorld world(group, Rule::kMomentum, ways);
+    Training world(group, Rule::kMomentum, ways);
     world.pass(rank, 0);
     const std::string before = world.bytes();
     if (rank == 1) {
@@ -210,7 +210,7 @@ void a_void_pass_is_taken_back(Path path) {
       ways.in_backward = true;
       ways.shard = shard;
       ways.unused = DDP_UNUSED_ERROR;
-      FusedWorld world(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways);
       for (int step = 0; step < 3; ++step) {
         const std::string before = world.bytes();
         world.fill(rank, step);
@@ -237,7 +237,7 @@ void a_joined_rank_hears_of_a_failure(Path path) {
     ways.custom = true;
     ways.in_backward = true;
     ways.uneven_inputs = 1;
-    FusedWorld world(group, Rule::kMomentum, ways);
+    Training world(group, Rule::kMomentum, ways);
     for (int step = 0; step < (rank == 1 ? 1 : 4); ++step) {
       world.fill(rank, step);
       if (step == 2) {
@@ -269,7 +269,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
     };
     const auto write = [&](int size, bool shard, bool whole = false) {
       run_on(path, size, [&](group::Group& group, int) {
-        FusedWorld world(group, Rule::kAdamW, ways_of(shard, whole));
+        Training world(group, Rule::kAdamW, ways_of(shard, whole));
         for (int step = 0; step < 3; ++step) {
           world.pass(0, step);
           world.optimizer->step();
@@ -291,7 +291,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
     const auto go_on = [&](int size, bool shard, bool whole = false) {
       const std::string result = folder.path() + "/result";
       run_on(path, size, [&](group::Group& group, int rank) {
-        FusedWorld world(group, Rule::kAdamW, ways_of(shard, whole));
+        Training world(group, Rule::kAdamW, ways_of(shard, whole));
         (void)checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
         for (int step = 3; step < 5; ++step) {
           world.pass(0, step);
@@ -299,7 +299,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
         }
         expect_same_everywhere(group, world.bytes(), "the model");
         if (rank == 0) std::ofstream(result, std::ios::binary) << world.bytes();
-        FusedWorld lion(group, Rule::kLion, ways_of(shard, whole));
+        Training lion(group, Rule::kLion, ways_of(shard, whole));
         const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
           (void)checkpoint::load_file("load", {*lion.model, lion.optimizer.get()}, file + "4s", std::nullopt);
         });

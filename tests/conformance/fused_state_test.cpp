@@ -5,15 +5,15 @@
 #include <fstream>
 
 #include "checkpoint/state.hpp"
-#include "support/fused_world.hpp"
 #include "support/rule_options.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
 
 /// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
 /// two).
-void step_alone(FusedWorld& world, int step) {
+void step_alone(Training& world, int step) {
   world.pass(0, step);
   world.optimizer->step();
 }
@@ -33,7 +33,7 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
     const std::string file = folder.path() + "/model";
     const auto write = [&](int size, bool shard) {
       run_on(path, size, [&](group::Group& group, int) {
-        FusedWorld world(group, Rule::kAdamW, ways_of(shard, masters));
+        Training world(group, Rule::kAdamW, ways_of(shard, masters));
         for (int step = 0; step < 3; ++step) step_alone(world, step);
         checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {3, 7},
                               file + std::to_string(size) + (shard ? "s" : "o"), std::nullopt);
@@ -49,7 +49,7 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
     const auto go_on = [&](int size, bool shard) {
       const std::string result = folder.path() + "/result";
       run_on(path, size, [&](group::Group& group, int rank) {
-        FusedWorld world(group, Rule::kAdamW, ways_of(shard, masters));
+        Training world(group, Rule::kAdamW, ways_of(shard, masters));
         const checkpoint::Counters counters =
             checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
         expect(counters.epoch == 3 && counters.step == 7, "counters");

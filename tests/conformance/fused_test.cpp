@@ -4,37 +4,49 @@
 // unit/optim/optimizer_test.cpp.
 #include <csignal>
 
+#include "model/uneven.hpp"
 #include "parts/hooks/hook_bucket.hpp"
-#include "support/fused_world.hpp"
+#include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
 
 constexpr int kSteps = 4;
 
-/// The parameters after some steps; in step 2 no rank uses two parameters.
+/// Parameters, state, norm and counts after some steps; in step 2 no rank uses two parameters if that is allowed, and step 1
+/// is left out if a gradient that is not finite is.
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   world.optimizer->set_parameter_options(4, 0.2, 0.5);
   world.optimizer->set_parameter_options(5, 0, 0);
+  const bool skips = ways.nonfinite == DDP_NONFINITE_SKIP;
   for (int step = 0; step < kSteps; ++step) {
     world.optimizer->set_rate(0.05 / (1 + step));
-    world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
-    world.optimizer->step();
+    world.fill(group.rank(), step);
+    if (skips && step == 1 && group.rank() == 0) world.set_grad(3, 0, std::numeric_limits<double>::infinity());
+    world.reduce(step == 2 && ways.unused == DDP_UNUSED_ALLOW ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
+    world.step();
   }
-  expect_equal(world.optimizer->step_count(), int64_t{kSteps}, "steps");
+  expect_equal(world.optimizer->step_count(), int64_t{skips ? kSteps - 1 : kSteps}, "steps");
+  expect_equal(world.optimizer->skipped_count(), int64_t{skips ? 1 : 0}, "skipped");
   expect_same_everywhere(group, world.bytes(), "the model");
-  return world.bytes();
+  std::string all = world.bytes() + world.state() + std::to_string(world.optimizer->grad_norm());
+  for (const auto& [key, value] : world.optimizer->state_fields()) all += key + "=" + value + " ";
+  return all;
 }
 
-void expect_bits_of_the_ordinary_step(Path path, const Ways& base) {
-  for (const int size : {1, 2, 3, 4})
+/// Of the step after the pass in host memory.
+void expect_bits_of_the_ordinary_step(Path path, const Ways& base, const std::vector<int>& sizes = {1, 2, 3, 4},
+                                      const std::vector<Rule>& rules = {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
+  for (const int size : sizes)
     run_on(path, size, [&](group::Group& group, int) {
-      for (const Rule rule : {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
+      for (const Rule rule : rules) {
         Ways ordinary = base;
         ordinary.values_in_group = false;
+        ordinary.home = Home::kHost;
         const std::string wanted = train(group, rule, ordinary);
-        for (int way = 1; way < 4; ++way) {
+        for (int way = path == Path::kGpu ? 0 : 1; way < 4; ++way) {
           Ways ways = base;
           ways.shard = (way & 1) != 0;
           ways.in_backward = (way & 2) != 0;
@@ -45,66 +57,92 @@ void expect_bits_of_the_ordinary_step(Path path, const Ways& base) {
     });
 }
 
-void every_way_gives_the_bits_of_the_ordinary_step(Path path) { expect_bits_of_the_ordinary_step(path, Ways{}); }
+/// Each of them in every way of making steps.
+struct BitCase {
+  const char* name;
+  Paths paths;
+  void (*change)(Ways& ways);
+};
+const Paths kThreeAndGpus = {Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu};
+const BitCase kBitCases[] = {
+    {"plain", kEveryPath, [](Ways&) {}},
+    {"parameters in library memory are written directly", kThreePaths, [](Ways& ways) { ways.values_in_group = true; }},
+    {"gradients in private memory", kThreeAndGpus, [](Ways& ways) { ways.owned_grads = false; }},
+    {"a lane of its own", kThreeAndGpus,
+     [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.values_in_group = true; }},
+    {"clipping", kThreeAndGpus, [](Ways& ways) { ways.max_norm = 3, ways.clip_value = 0.01, ways.values_in_group = true; }},
+    // A hook reduces a copy of each bucket, so no part sees the slices while they are added up.
+    {"clipping behind a hook", kThreePaths,
+     [](Ways& ways) {
+       ways.max_norm = 3;
+       ways.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
+                               [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
+     }},
+    {"master weights", kThreeAndGpus, [](Ways& ways) { ways.dtype = DDP_BF16, ways.master_weights = true; }},
+};
 
-void parameters_in_library_memory_are_written_directly(Path path) {
-  Ways ways;
-  ways.values_in_group = true;
-  expect_bits_of_the_ordinary_step(path, ways);
+/// A model of all types, with what makes a step wait, decide or scale; on GPUs also with some tensors in host memory, which
+/// makes other buckets and so other slices.
+void models_of_all_types_have_the_same_bits_in_every_way(Path path) {
+  for (const Home home : {Home::kOfPath, Home::kBoth}) {
+    if (home == Home::kBoth && path != Path::kGpu) continue;
+    for (int policy = 0; policy < 5; ++policy) {
+      Ways ways;
+      ways.home = home;
+      ways.shapes = kMixedShapes;
+      ways.dtypes = kMixedDtypes;
+      ways.first_bucket_bytes = 4'000;
+      ways.bucket_bytes = 16'000;
+      ways.owned_grads = false;
+      ways.master_weights = policy == 1 || policy == 3;
+      ways.clip_value = policy == 1 ? 5 : 0;
+      ways.max_norm = policy == 2 || policy == 3 ? 40 : 0;
+      ways.nonfinite = policy == 3 || policy == 4 ? DDP_NONFINITE_SKIP : DDP_NONFINITE_KEEP;
+      ways.unused = policy == 4 ? DDP_UNUSED_ALLOW : DDP_UNUSED_ERROR;
+      expect_bits_of_the_ordinary_step(path, ways, {2, 4}, {Rule::kNesterov, Rule::kAdamW});
+    }
+  }
 }
 
-void gradients_in_private_memory_give_the_same_bits(Path path) {
-  Ways ways;
-  ways.owned_grads = false;
-  expect_bits_of_the_ordinary_step(path, ways);
-}
-
-void a_lane_of_its_own_gives_the_same_bits(Path path) {
-  Ways ways;
-  ways.progress = DDP_PROGRESS_THREAD;
-  ways.values_in_group = true;
-  expect_bits_of_the_ordinary_step(path, ways);
-}
-
-void clipping_has_the_same_bits_in_every_way(Path path) {
-  Ways ways;
-  ways.max_norm = 3;
-  ways.clip_value = 0.01;
-  ways.values_in_group = true;
-  expect_bits_of_the_ordinary_step(path, ways);
-}
-
-/// A hook reduces a copy of each bucket, so no part sees the slices while they are added up.
-void clipping_behind_a_hook_has_the_same_bits_in_every_way(Path path) {
-  Ways ways;
-  ways.max_norm = 3;
-  ways.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
-                          [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
-  expect_bits_of_the_ordinary_step(path, ways);
-}
-
-void master_weights_have_the_same_bits_in_every_way(Path path) {
-  Ways ways;
-  ways.dtype = DDP_BF16;
-  ways.master_weights = true;
-  expect_bits_of_the_ordinary_step(path, ways);
+/// Of the step and of what it does afterwards, wherever the skipping rank's tensors are.
+void a_rank_that_skips_a_pass_takes_part_in_its_step(Path path) {
+  run_on(path, 2, [](group::Group& group, int rank) {
+    for (int way = 0; way < 4; ++way) {
+      Ways ways, plain;
+      ways.shard = (way & 1) != 0;
+      ways.in_backward = (way & 2) != 0;
+      plain.home = Home::kHost;
+      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+      for (int step = 0; step < kSteps; ++step) {
+        for (Training* const each : {&world, &other}) {
+          each->fill(rank, step);
+          if (step == 2 && rank == 0)
+            skip_backward(*each->model, each->stream());
+          else
+            each->reduce();
+          each->step();
+        }
+        expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
+      }
+    }
+  });
 }
 
 /// Staged gradients are sent with half the bytes, also where only slices are wanted.
 void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
-  if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_processes_test.cpp counts there
+  if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_test.cpp counts there
   run_on(path, 3, [](group::Group& group, int rank) {
     const auto sent = [&](const parts::Hook& hook, bool shard) {
       Ways ways;
       ways.shard = shard;
       ways.owned_grads = false;
       ways.hook = hook;
-      FusedWorld world(group, Rule::kMomentum, ways);
+      Training world(group, Rule::kMomentum, ways);
       ddp_model_stats stats{};
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
         world.model->pass().meter().fill(stats);  // of the gradients alone
-        world.optimizer->step();
+        world.step();
       }
       return std::pair{stats.sent_bytes, world.bytes()};
     };
@@ -125,19 +163,21 @@ void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
     Ways clipped;
     clipped.shard = true;
     clipped.max_norm = 5;
-    FusedWorld world(group, Rule::kSgd, clipped);
-    FusedWorld plain(group, Rule::kSgd, Ways{});
+    Training world(group, Rule::kSgd, clipped);
+    Ways on_host;
+    on_host.home = Home::kHost;
+    Training plain(group, Rule::kSgd, on_host);
     for (int step = 0; step < 3; ++step) {
       world.pass(rank, step);
-      const double seen = world.model->gradients().norm(2);
+      const double seen = world.model->gradients().norm(2, world.stream());
       plain.pass(rank, step);
       const double norm = plain.model->gradients().norm(2);
       expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
       for (const double p : {1.0, std::numeric_limits<double>::infinity()})
-        expect(world.model->gradients().norm(p) == plain.model->gradients().norm(p), "so are other norms");
+        expect(world.model->gradients().norm(p, world.stream()) == plain.model->gradients().norm(p), "so are other norms");
       plain.model->gradients().scale(5 / (norm + 1e-6));
-      plain.optimizer->step();
-      world.optimizer->step();
+      plain.step();
+      world.step();
       expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
       expect(world.bytes() == plain.bytes(), "clipping is scaling");
     }
@@ -148,7 +188,7 @@ void state_is_divided_among_the_ranks(Path path) {
   run_on(path, 4, [](group::Group& group, int) {
     Ways ways;
     ways.shard = true;
-    FusedWorld world(group, Rule::kAdamW, ways);
+    Training world(group, Rule::kAdamW, ways);
     int64_t total = 0;
     int64_t own = 0;
     for (const model::StateTensor& each : world.optimizer->state_tensors()) {
@@ -171,9 +211,10 @@ void a_void_pass_is_taken_back_everywhere(Path path) {
       ways.shard = shard;
       ways.unused = DDP_UNUSED_ERROR;
       ways.values_in_group = shard;
-      FusedWorld world(group, Rule::kAdamW, ways);
-      FusedWorld other(group, Rule::kAdamW, [] {
+      Training world(group, Rule::kAdamW, ways);
+      Training other(group, Rule::kAdamW, [] {
         Ways plain;
+        plain.home = Home::kHost;
         plain.unused = DDP_UNUSED_ERROR;
         return plain;
       }());
@@ -190,9 +231,9 @@ void a_void_pass_is_taken_back_everywhere(Path path) {
           continue;
         }
         world.reduce();
-        world.optimizer->step();
+        world.step();
         other.pass(rank, step);
-        other.optimizer->step();
+        other.step();
         expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
       }
     });
@@ -204,27 +245,26 @@ void gradients_that_are_not_finite_are_met_alike(Path path) {
       Ways ways;
       ways.shard = shard;
       ways.nonfinite = DDP_NONFINITE_SKIP;
-      FusedWorld world(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways);
       world.pass(rank, 0);
-      world.optimizer->step();
+      world.step();
       const std::string before = world.bytes();
       world.fill(rank, 1);
-      if (rank == 2)
-        world.set(world.model->table().parameter(6).grad.data, 19'999, std::numeric_limits<double>::quiet_NaN());
+      if (rank == 2) world.set_grad(6, 19'999, std::numeric_limits<double>::quiet_NaN());
       world.reduce();
-      world.optimizer->step();
+      world.step();
       expect(world.bytes() == before, "a skipped step changes nothing");
       expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
       expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
 
-      ways.nonfinite = DDP_NONFINITE_FAIL;
+      world.ways.nonfinite = DDP_NONFINITE_FAIL;
+      world.optimizers.clear();
       world.optimizer.reset();
-      world.ways = ways;
       world.make_optimizer(Rule::kAdamW);
       world.fill(rank, 2);
-      if (rank == 0) world.set(world.model->table().parameter(4).grad.data, 1, std::numeric_limits<double>::infinity());
+      if (rank == 0) world.set_grad(4, 1, std::numeric_limits<double>::infinity());
       world.reduce();
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->step(); });
+      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
       expect_contains(text, "\"p4\"");
       expect_same_everywhere(group, text, "the text");
       expect(world.bytes() == before, "a failed step changes nothing");
@@ -235,30 +275,26 @@ void a_loss_scale_adapts_alike_and_leaves_the_bits(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.shard = true;
-    FusedWorld world(group, Rule::kAdamW, ways);
-    FusedWorld plain(group, Rule::kAdamW, Ways{});
-    ddp_loss_scale_options options = optim::default_loss_scale_options();
-    options.initial = 1024;
-    options.interval = 2;
-    world.optimizer->set_loss_scale(options);
+    Training world(group, Rule::kAdamW, ways);
+    Ways on_host;
+    on_host.home = Home::kHost;
+    Training plain(group, Rule::kAdamW, on_host);
+    world.set_loss_scale(1024, 2);
     double wanted = 1024;
     for (int step = 0; step < 6; ++step) {
       expect_equal(world.optimizer->loss_scale(), wanted, "the scale");
+      world.scale = wanted;
       world.fill(rank, step);
-      for (size_t p = 0; p < kFusedShapes.size(); ++p) {
-        auto* const grad = reinterpret_cast<float*>(world.model->table().parameter(static_cast<int32_t>(p)).grad.data);
-        for (int64_t i = 0; i < kFusedShapes[p]; ++i) grad[i] *= static_cast<float>(wanted);
-        if (step == 3 && p == 2) grad[0] = std::numeric_limits<float>::infinity();
-      }
+      if (step == 3) world.set_grad(2, 0, std::numeric_limits<double>::infinity());
       world.reduce();
-      world.optimizer->step();
+      world.step();
       if (step == 3) {
         wanted /= 2;
         continue;
       }
       if (step == 1 || step == 5) wanted *= 2;
       plain.pass(rank, step);
-      plain.optimizer->step();
+      plain.step();
       expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
     }
     expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
@@ -269,17 +305,17 @@ void steps_and_passes_must_alternate_with_in_backward(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.in_backward = true;
-    FusedWorld world(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways);
     world.pass(rank, 0);
     const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
     expect_contains(text, "ddp_optimizer_step");
-    world.optimizer->step();
+    world.step();
     world.model->begin_backward(DDP_PASS_REDUCE);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->step(); });
-    for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) world.model->pass().mark_ready(p);
-    world.model->end_backward();
-    world.optimizer->step();
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
+    world.mark();
+    world.model->end_backward(world.stream());
+    world.step();
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
       world.model->optimizer_slot().attach(
           std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
@@ -293,11 +329,11 @@ void ranks_that_shard_differently_are_told(Path path) {
     const auto group = group::Group::create(place.c_str(), options);
     Ways ways;
     ways.shard = rank == 0;
-    FusedWorld world(*group, Rule::kSgd, ways);
+    Training world(*group, Rule::kSgd, ways);
     (void)expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
-        world.optimizer->step();
+        world.step();
       }
     });
   });
@@ -313,12 +349,12 @@ void a_rank_that_dies_before_it_publishes_is_named(Path path) {
     const auto group = join_process_group(folder, rank, 3, options);
     Ways ways;
     ways.shard = true;
-    FusedWorld world(*group, Rule::kAdamW, ways);
+    Training world(*group, Rule::kAdamW, ways);
     const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] {
       for (int step = 0; step < 10; ++step) {
         world.pass(rank, step);
         if (rank == 1 && step == 3) (void)raise(SIGKILL);
-        world.optimizer->step();
+        world.step();
       }
     });
     expect_contains(text, "rank 1");
@@ -333,29 +369,24 @@ void a_rank_that_dies_before_it_publishes_is_named(Path path) {
 }  // namespace
 }  // namespace ddp::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(every_way_gives_the_bits_of_the_ordinary_step),
-      {"every way gives the bits of the ordinary step on several hosts",
-       guarded<&on_path<&every_way_gives_the_bits_of_the_ordinary_step, Path::kHosts>>, nullptr, nullptr, nullptr},
-      ddp_paths_test(parameters_in_library_memory_are_written_directly),
-      ddp_paths_test(gradients_in_private_memory_give_the_same_bits),
-      ddp_paths_test(a_lane_of_its_own_gives_the_same_bits),
-      ddp_paths_test(clipping_has_the_same_bits_in_every_way),
-      ddp_paths_test(clipping_behind_a_hook_has_the_same_bits_in_every_way),
-      ddp_paths_test(master_weights_have_the_same_bits_in_every_way),
-      ddp_paths_test(sixteen_bits_halve_what_a_sharded_pass_sends),
-      ddp_paths_test(a_clipped_step_is_that_of_gradients_scaled_by_hand),
-      ddp_paths_test(state_is_divided_among_the_ranks),
-      ddp_paths_test(a_void_pass_is_taken_back_everywhere),
-      {"a void pass is taken back on several hosts", guarded<&on_path<&a_void_pass_is_taken_back_everywhere, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
-      ddp_paths_test(gradients_that_are_not_finite_are_met_alike),
-      ddp_paths_test(a_loss_scale_adapts_alike_and_leaves_the_bits),
-      ddp_paths_test(steps_and_passes_must_alternate_with_in_backward),
-      ddp_paths_test(ranks_that_shard_differently_are_told),
-      ddp_paths_test(a_rank_that_dies_before_it_publishes_is_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  Suite suite(argc, argv);
+  for (const BitCase& each : kBitCases)
+    suite.on(each.paths, std::string("every way gives the bits of the ordinary step: ") + each.name, [&each](Path path) {
+      Ways ways;
+      each.change(ways);
+      expect_bits_of_the_ordinary_step(path, ways);
+    });
+  suite.on(kEveryPath, {ddp_named(a_void_pass_is_taken_back_everywhere)});
+  suite.on(kThreePaths,
+           {ddp_named(sixteen_bits_halve_what_a_sharded_pass_sends), ddp_named(ranks_that_shard_differently_are_told),
+            ddp_named(a_rank_that_dies_before_it_publishes_is_named)});
+  suite.on(kThreeAndGpus,
+           {ddp_named(models_of_all_types_have_the_same_bits_in_every_way),
+            ddp_named(a_rank_that_skips_a_pass_takes_part_in_its_step),
+            ddp_named(a_clipped_step_is_that_of_gradients_scaled_by_hand), ddp_named(state_is_divided_among_the_ranks),
+            ddp_named(gradients_that_are_not_finite_are_met_alike), ddp_named(a_loss_scale_adapts_alike_and_leaves_the_bits),
+            ddp_named(steps_and_passes_must_alternate_with_in_backward)});
+  return suite.run();
 }

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -23,12 +23,12 @@ Ways in_backward() {
   return ways;
 }
 
-void mark(FusedWorld& world, int32_t from, int32_t to) {
+void mark(Training& world, int32_t from, int32_t to) {
   for (int32_t p = from; p-- > to;) world.model->pass().mark_ready(p);
 }
 
 /// The rule is called for a bucket while another one is incomplete on all ranks. Throws when the group breaks first.
-void wait_for_calls(const FusedWorld& world, int more_than) {
+void wait_for_calls(const Training& world, int more_than) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (world.own.calls.load() <= more_than) {
     world.model->group().health().check_usable();
@@ -40,7 +40,7 @@ void wait_for_calls(const FusedWorld& world, int more_than) {
 void a_bucket_is_updated_while_the_pass_is_open(Path path) {
   for (const int size : {3, 4})
     run_on(path, size, [&](group::Group& group, int rank) {
-      FusedWorld world(group, Rule::kMomentum, in_backward());
+      Training world(group, Rule::kMomentum, in_backward());
       const auto last = static_cast<int32_t>(world.values.size());
       for (int step = 0; step < 4; ++step) {
         world.fill(rank, step);
@@ -65,7 +65,7 @@ void large_buckets_have_the_bits_of_the_ordinary_step(Path path) {
       ways.unused = DDP_UNUSED_ERROR;
       ways.shapes = {7, 1'300'000, 700'000, 900};
       ways.bucket_bytes = int64_t{3} << 20;
-      FusedWorld world(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways);
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
         world.optimizer->step();
@@ -84,7 +84,7 @@ void a_rank_that_dies_behind_a_bucket_is_named(Path path) {
   Procs procs(4, [&](int rank, Reporter&) {
     if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     const auto group = join_process_group(folder, rank, 4, options);
-    FusedWorld world(*group, Rule::kMomentum, in_backward());
+    Training world(*group, Rule::kMomentum, in_backward());
     return expect_error(DDP_ERROR_PEER_FAILED, [&] {
       for (int step = 0; step < 10; ++step) {
         world.fill(rank, step);

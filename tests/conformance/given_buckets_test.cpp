@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buckets that the program gives: the bits of the library's own plan in every way of making a step, on every transport;
 // where the gradients are; a bucket of more gradients than are announced at once.
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 constexpr int kSteps = 3;
 
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   for (int step = 0; step < kSteps; ++step) {
     world.pass(group.rank(), step, step == 1 ? std::set<int32_t>{4} : std::set<int32_t>{});
     world.optimizer->step();
@@ -54,7 +54,7 @@ void gradients_of_a_bucket_follow_each_other(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.buckets = {6, 0, 2, -1, 1, 7, 5, 4, 3};
-    FusedWorld world(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways);
     expect_packed(world.model->table(), {6, 0, 2});
     expect_packed(world.model->table(), {1, 7, 5, 4, 3});
     world.pass(rank, 0);
@@ -70,7 +70,7 @@ void a_bucket_of_many_gradients(Path path) {
     for (size_t p = 0; p < all.size(); ++p) all[p] = static_cast<int32_t>(all.size() - 1 - p);
     given.buckets = all;
     {
-      FusedWorld world(group, Rule::kSgd, given);
+      Training world(group, Rule::kSgd, given);
       expect_packed(world.model->table(), all);
     }
     expect(train(group, Rule::kMomentum, given) == train(group, Rule::kMomentum, plain), "the bits");

@@ -8,7 +8,8 @@
 #include <cstdlib>
 
 #include "model/late_values.hpp"
-#include "support/fused_world.hpp"
+#include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -24,14 +25,14 @@ Ways ways_of(bool late, bool own_values) {
   return ways;
 }
 
-std::string train(FusedWorld& world, int rank) {
+std::string train(Training& world, int rank) {
   std::string all;
   for (int step = 0; step < 3; ++step) {
     world.pass(rank, step, step == 1 ? std::set<int32_t>{kLarge} : std::set<int32_t>{});
     world.optimizer->step();
     for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) {
       model::wait_value(*world.model, p);
-      all += world.bytes_of(static_cast<size_t>(p));
+      all += world.bytes_of(p);
     }
     world.pass(rank, 10 + step);  // behind a step that nothing but the pass has waited for
     world.optimizer->step();
@@ -43,8 +44,8 @@ std::string train(FusedWorld& world, int rank) {
 void guarded_values_have_the_same_bits(Path path) {
   for (const bool own_values : {false, true})
     run_on(path, 3, [own_values](group::Group& group, int rank) {
-      FusedWorld plain(group, Rule::kAdamW, ways_of(false, own_values));
-      FusedWorld late(group, Rule::kAdamW, ways_of(true, own_values));
+      Training plain(group, Rule::kAdamW, ways_of(false, own_values));
+      Training late(group, Rule::kAdamW, ways_of(true, own_values));
       const std::string wanted = train(plain, rank);
       expect(train(late, rank) == wanted, "the bits of the ordinary path");
     });
@@ -66,7 +67,7 @@ void expect_fault(const std::function<void()>& use) {
 void a_missing_wait_faults(Path path) {
   if (path == Path::kLocal) return;  // the ranks are threads, and a fork has the pages of all
   run_on(path, 2, [](group::Group& group, int rank) {
-    FusedWorld world(group, Rule::kAdamW, ways_of(true, false));
+    Training world(group, Rule::kAdamW, ways_of(true, false));
     for (int step = 0; step < 2; ++step) {
       world.pass(rank, step);
       world.optimizer->step();
@@ -86,12 +87,10 @@ void a_missing_wait_faults(Path path) {
 }  // namespace
 }  // namespace ddp::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace ddp::test;
   setenv("DDP_GUARD_VALUES", "1", 1);
-  const CMUnitTest tests[] = {
-      ddp_paths_test(guarded_values_have_the_same_bits),
-      ddp_paths_test(a_missing_wait_faults),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  Suite suite(argc, argv);
+  suite.on(kThreePaths, {ddp_named(guarded_values_have_the_same_bits), ddp_named(a_missing_wait_faults)});
+  return suite.run();
 }

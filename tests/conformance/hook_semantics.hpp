@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hooks of a program's own promise, as callbacks and pulled, as tests that run on any kind of ranks: threads
-// (conformance/hook_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
-// (conformance/hook_processes_test.cpp). The oracle is the public rule, written naively.
+// What hooks of a program's own promise, as callbacks and pulled, on every transport (conformance/hook_test.cpp). The oracle
+// is the public rule, written naively.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddp_model_join promises: see uneven_semantics.hpp.
+// What ddp_model_join promises, on every transport (conformance/uneven_test.cpp).
 #pragma once
 
 #include "checkpoint/state.hpp"
@@ -299,7 +299,7 @@ inline void a_rank_that_leaves_ends_the_wait_of_those_that_joined(const RunGroup
   });
 }
 
-inline constexpr PassSemantics kJoinSemantics[] = {
+inline constexpr Semantics kJoinSemantics[] = {
     {"joined_ranks_hold_what_the_last_ones_learned", &joined_ranks_hold_what_the_last_ones_learned},
     {"calls_of_the_others_are_served_or_refused_by_name", &calls_of_the_others_are_served_or_refused_by_name},
     {"a_check_is_refused_also_when_nobody_knew_of_the_joined_rank",

@@ -8,7 +8,8 @@
 
 #include "checkpoint/state.hpp"
 #include "optim/ema.hpp"
-#include "support/several_world.hpp"
+#include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -24,19 +25,19 @@ Ways late_ways() {
 }
 
 /// A forward of a program: each parameter is waited for before it is read.
-std::string read_in_order(FusedWorld& world) {
+std::string read_in_order(Training& world) {
   std::string all;
   for (int32_t p = 0; p < kParameters; ++p) {
     model::wait_value(*world.model, p);
     expect(model::value_is_ready(*world.model, p), "it has come");
-    all += world.bytes_of(static_cast<size_t>(p));
+    all += world.bytes_of(p);
   }
   return all;
 }
 
 /// The values after each step. In step 2 no rank uses two parameters.
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   std::string all;
   for (int step = 0; step < kSteps; ++step) {
     world.optimizer->set_rate(0.05 / (1 + step));
@@ -95,7 +96,7 @@ void with_rules_of_the_program_too(Path path) {
 
 /// Rank 1 makes its step once the others know that their values have not come.
 template <class Read>
-void step_late(group::Group& group, FusedWorld& world, const Read& read) {
+void step_late(group::Group& group, Training& world, const Read& read) {
   const bool waits = group.size() > 1;
   if (group.rank() == 1) group.barrier();
   world.optimizer->step();
@@ -114,7 +115,7 @@ void expect_that_it_waits(Path path, const Read& read) {
     for (const bool late : {false, true}) {
       Ways ways = late_ways();
       ways.late_values = late;
-      FusedWorld world(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways);
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
         const auto reads = [&] { found.push_back(read(group, world)); };
@@ -127,17 +128,16 @@ void expect_that_it_waits(Path path, const Read& read) {
 }
 
 void a_hash_waits(Path path) {
-  expect_that_it_waits(path,
-                       [](group::Group&, FusedWorld& world) { return std::to_string(world.model->replicas().hash()); });
+  expect_that_it_waits(path, [](group::Group&, Training& world) { return std::to_string(world.model->replicas().hash()); });
 }
 void a_check_of_replicas_waits(Path path) {
-  expect_that_it_waits(path, [](group::Group&, FusedWorld& world) {
+  expect_that_it_waits(path, [](group::Group&, Training& world) {
     world.model->replicas().check(nullptr);
     return world.bytes();
   });
 }
 void averages_wait(Path path) {
-  expect_that_it_waits(path, [](group::Group&, FusedWorld& world) {
+  expect_that_it_waits(path, [](group::Group&, Training& world) {
     optim::Ema ema(world.model, {0.5});
     ema.update(nullptr);
     ema.swap(0, nullptr);
@@ -147,7 +147,7 @@ void averages_wait(Path path) {
   });
 }
 void the_next_pass_waits(Path path) {
-  expect_that_it_waits(path, [](group::Group& group, FusedWorld& world) {
+  expect_that_it_waits(path, [](group::Group& group, Training& world) {
     world.pass(group.rank(), 100);
     std::string bytes = world.bytes();
     world.optimizer->step();
@@ -155,9 +155,9 @@ void the_next_pass_waits(Path path) {
   });
 }
 
-checkpoint::Parts parts_of(FusedWorld& world) { return {*world.model, checkpoint::Optimizers({world.optimizer.get()})}; }
+checkpoint::Parts parts_of(Training& world) { return {*world.model, checkpoint::Optimizers({world.optimizer.get()})}; }
 
-std::string save(FusedWorld& world) {
+std::string save(Training& world) {
   std::string file;
   checkpoint::save_stream(
       "save", parts_of(world), {1, 2},
@@ -170,12 +170,12 @@ std::string save(FusedWorld& world) {
 }
 
 void a_save_waits(Path path) {
-  expect_that_it_waits(path, [](group::Group&, FusedWorld& world) { return save(world); });
+  expect_that_it_waits(path, [](group::Group&, Training& world) { return save(world); });
 }
 
 void a_load_waits_and_is_not_overwritten(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
-    FusedWorld world(group, Rule::kAdamW, late_ways());
+    Training world(group, Rule::kAdamW, late_ways());
     world.pass(rank, 0);
     world.optimizer->step();
     const std::string file = save(world);
@@ -201,13 +201,13 @@ void a_load_waits_and_is_not_overwritten(Path path) {
 /// The optimizer and the model go while values are still to come: memory is not touched afterwards.
 void what_is_destroyed_waits(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
-    FusedWorld ordinary(group, Rule::kAdamW, [] {
+    Training ordinary(group, Rule::kAdamW, [] {
       Ways ways = late_ways();
       ways.late_values = false;
       return ways;
     }());
-    FusedWorld world(group, Rule::kAdamW, late_ways());
-    for (FusedWorld* const each : {&ordinary, &world}) each->pass(rank, 0);
+    Training world(group, Rule::kAdamW, late_ways());
+    for (Training* const each : {&ordinary, &world}) each->pass(rank, 0);
     ordinary.optimizer->step();
     step_late(group, world, [&] {
       world.optimizer.reset();
@@ -221,16 +221,16 @@ void a_void_pass_leaves_the_values(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = late_ways();
     ways.unused = DDP_UNUSED_ERROR;
-    FusedWorld world(group, Rule::kAdamW, ways);
+    Training world(group, Rule::kAdamW, ways);
     world.pass(rank, 0);
     world.optimizer->step();
     world.fill(rank, 1);
     static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
                                    [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
-    FusedWorld other(group, Rule::kAdamW, ways);
+    Training other(group, Rule::kAdamW, ways);
     other.pass(rank, 0);
     other.optimizer->step();
-    for (FusedWorld* const each : {&world, &other}) {
+    for (Training* const each : {&world, &other}) {
       each->pass(rank, 2);
       each->optimizer->step();
     }
@@ -243,7 +243,7 @@ void a_rule_that_fails_gives_nothing(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = late_ways();
     ways.custom = true;
-    FusedWorld world(group, Rule::kMomentum, ways);
+    Training world(group, Rule::kMomentum, ways);
     world.pass(rank, 0);
     world.optimizer->step();
     const std::string before = read_in_order(world);
@@ -261,15 +261,15 @@ void a_rule_that_fails_gives_nothing(Path path) {
 /// Two models whose gathers share the lane, and an optimizer that is not sharded.
 void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
-    SeveralWays ways;
+    Ways ways;
     ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
+    Training apart(group, ways);
     ways.steppers[0].shard = ways.steppers[0].late_values = true;
-    Apart apart(group, ways);
-    SeveralWorld world(group, ways);
-    FusedWorld second(group, Rule::kAdamW, late_ways());
+    Training world(group, ways);
+    Training second(group, Rule::kAdamW, late_ways());
     Ways plain = late_ways();
     plain.late_values = false;
-    FusedWorld second_apart(group, Rule::kAdamW, plain);
+    Training second_apart(group, Rule::kAdamW, plain);
     for (int step = 0; step < kSteps; ++step) {
       apart.pass(rank, step);
       apart.step();
@@ -291,10 +291,10 @@ void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
 /// The step of an optimizer does not wait for the values of another one.
 void steps_wait_for_their_own_values_alone(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
-    SeveralWays ways;
+    Ways ways;
     ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
     ways.steppers[0].shard = ways.steppers[0].late_values = true;
-    SeveralWorld world(group, ways);
+    Training world(group, ways);
     for (int step = 0; step < 3; ++step) {
       world.pass(rank, step);
       if (rank == 1) group.barrier();
@@ -315,7 +315,7 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
   options.backend = path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO;
   Procs procs(3, [&](int rank, Reporter&) {
     const auto group = join_process_group(folder, rank, 3, options);
-    FusedWorld world(*group, Rule::kAdamW, late_ways());
+    Training world(*group, Rule::kAdamW, late_ways());
     for (int step = 0; step < 3; ++step) {
       world.pass(rank, step);
       world.optimizer->step();
@@ -340,30 +340,18 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
 }  // namespace
 }  // namespace ddp::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(late_values_have_the_bits_of_the_ordinary_step),
-      {"late values have the bits of the ordinary step on several hosts",
-       guarded<&on_path<&late_values_have_the_bits_of_the_ordinary_step, Path::kHosts>>, nullptr, nullptr, nullptr},
-      ddp_paths_test(in_memory_of_the_library_too),
-      {"in memory of the library too on several hosts", guarded<&on_path<&in_memory_of_the_library_too, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
-      ddp_paths_test(with_a_thread_and_private_gradients_too),
-      ddp_paths_test(with_master_weights_and_clipping_too),
-      ddp_paths_test(with_rules_of_the_program_too),
-      ddp_paths_test(a_hash_waits),
-      ddp_paths_test(a_check_of_replicas_waits),
-      ddp_paths_test(averages_wait),
-      ddp_paths_test(the_next_pass_waits),
-      ddp_paths_test(a_save_waits),
-      ddp_paths_test(a_load_waits_and_is_not_overwritten),
-      ddp_paths_test(what_is_destroyed_waits),
-      ddp_paths_test(a_void_pass_leaves_the_values),
-      ddp_paths_test(a_rule_that_fails_gives_nothing),
-      ddp_paths_test(several_optimizers_and_models_are_in_no_way_of_each_other),
-      ddp_paths_test(steps_wait_for_their_own_values_alone),
-      ddp_paths_test(a_death_in_a_gather_breaks_the_group),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  Suite suite(argc, argv);
+  suite.on(kEveryHostPath,
+           {ddp_named(late_values_have_the_bits_of_the_ordinary_step), ddp_named(in_memory_of_the_library_too)});
+  suite.on(kThreePaths,
+           {ddp_named(with_a_thread_and_private_gradients_too), ddp_named(with_master_weights_and_clipping_too),
+            ddp_named(with_rules_of_the_program_too), ddp_named(a_hash_waits), ddp_named(a_check_of_replicas_waits),
+            ddp_named(averages_wait), ddp_named(the_next_pass_waits), ddp_named(a_save_waits),
+            ddp_named(a_load_waits_and_is_not_overwritten), ddp_named(what_is_destroyed_waits),
+            ddp_named(a_void_pass_leaves_the_values), ddp_named(a_rule_that_fails_gives_nothing),
+            ddp_named(several_optimizers_and_models_are_in_no_way_of_each_other),
+            ddp_named(steps_wait_for_their_own_values_alone), ddp_named(a_death_in_a_gather_breaks_the_group)});
+  return suite.run();
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters whose gradient comes later: the bits of gradients that are there from the start, in every way to make a step;
-// and nothing is read or written where there is no memory (support/fused_world.hpp gives gradients pages that end the
+// and nothing is read or written where there is no memory (support/training.hpp gives gradients pages that end the
 // program when they are touched outside of their pass).
 #include "model/uneven.hpp"
-#include "support/fused_world.hpp"
 #include "support/parts_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -29,7 +29,7 @@ void bits_are_those_of_gradients_that_stay(Path path) {
         each->own_values = (way & 4) != 0;
       }
       plain.later_grads = false;
-      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
       for (int step = 0; step < kSteps; ++step) {
         world.pass(rank, step);
         world.optimizer->step();
@@ -48,7 +48,7 @@ void a_mark_without_it_names_the_parameter(Path path) {
     run_on(path, 3, [unused](group::Group& group, int rank) {
       Ways ways = later_ways();
       ways.unused = unused;
-      FusedWorld world(group, Rule::kSgd, ways), smooth(group, Rule::kSgd, ways);
+      Training world(group, Rule::kSgd, ways), smooth(group, Rule::kSgd, ways);
       for (int step = 0; step < kSteps; ++step) {
         world.model->begin_backward(DDP_PASS_REDUCE);
         for (size_t p = kFusedShapes.size(); p-- > 0;) {
@@ -88,7 +88,7 @@ void an_abandoned_pass_needs_none(Path path) {
       Ways ways = later_ways();
       ways.shard = (way & 1) != 0;
       ways.in_backward = (way & 2) != 0;
-      FusedWorld world(group, Rule::kMomentum, ways), smooth(group, Rule::kMomentum, ways);
+      Training world(group, Rule::kMomentum, ways), smooth(group, Rule::kMomentum, ways);
       for (int step = 0; step < kSteps; ++step) {
         if (rank == 1) {
           world.model->begin_backward(DDP_PASS_REDUCE);
@@ -111,7 +111,7 @@ void a_rank_that_has_joined_needs_none(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = later_ways();
     ways.uneven_inputs = 1;
-    FusedWorld world(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways);
     for (int step = 0; step < (rank == 1 ? kSteps / 2 : kSteps); ++step) {
       world.pass(rank, step);
       world.optimizer->step();
@@ -126,8 +126,8 @@ void accumulated_gradients_stay_where_they_were_given(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = later_ways(), plain = later_ways();
     plain.later_grads = false;
-    FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, plain);
-    for (FusedWorld* const each : {&world, &other}) {
+    Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, plain);
+    for (Training* const each : {&world, &other}) {
       each->fill(rank, 0);
       each->reduce({}, {}, DDP_PASS_ACCUMULATE);
       each->reduce();
@@ -144,7 +144,7 @@ void parts_of_a_batch_bring_theirs(Path path) {
     const VirtualRanks ranks = parts::ranks_of(*group);
     Ways plain = later_ways();
     plain.later_grads = false;
-    FusedWorld world(*group, Rule::kSgd, later_ways()), other(*group, Rule::kSgd, plain);
+    Training world(*group, Rule::kSgd, later_ways()), other(*group, Rule::kSgd, plain);
     for (int step = 0; step < kSteps; ++step) {
       for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
         world.fill(part, step);
@@ -165,7 +165,7 @@ void parts_of_a_batch_bring_theirs(Path path) {
 /// Refused at once, so that no rank waits for long.
 void a_skipped_pass_needs_a_place_for_the_result(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
-    FusedWorld world(group, Rule::kSgd, later_ways());
+    Training world(group, Rule::kSgd, later_ways());
     if (rank == 1) {
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "\"p0\"");
       for (size_t p = 0; p < kFusedShapes.size(); ++p) world.give_grad(p);

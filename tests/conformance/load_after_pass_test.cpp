@@ -5,13 +5,13 @@
 #include "conformance/powersgd_semantics.hpp"
 #include "extra/powersgd.hpp"
 #include "optim/ema.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
 
 struct Trained {
-  FusedWorld world;
+  Training world;
   std::shared_ptr<optim::Ema> ema;
   Trained(group::Group& group, Rule rule, const Ways& ways, bool dynamic_scale = false) : world(group, rule, ways) {
     ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.5});

@@ -3,7 +3,7 @@
 // failing, saving and averaging gives the bits of values that stay where they are.
 #include "checkpoint/state.hpp"
 #include "optim/ema.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -19,7 +19,7 @@ Ways ways_with(bool own) {
 }
 
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   optim::Ema average(world.model, {0.75});
   for (int step = 0; step < kSteps; ++step) {
     world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{4} : std::set<int32_t>{});
@@ -57,7 +57,7 @@ void every_way_gives_the_same_bits(Path path) {
 /// Rank 0's values as they were lent are what all ranks begin with.
 void commit_copies_what_was_lent(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
-    FusedWorld world(group, Rule::kSgd, ways_with(true));
+    Training world(group, Rule::kSgd, ways_with(true));
     for (size_t p = 0; p < kShapes.size(); ++p)
       for (int64_t i = 0; i < kShapes[p]; ++i) {
         float found = 0;
@@ -75,7 +75,7 @@ void a_void_pass_is_taken_back(Path path) {
       ways.shard = shard;
       ways.in_backward = true;
       ways.unused = DDP_UNUSED_ERROR;
-      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
       for (int step = 0; step < kSteps; ++step) {
         if (step == 1 || step == 2) {
           const std::string before = world.bytes();
@@ -84,7 +84,7 @@ void a_void_pass_is_taken_back(Path path) {
           expect(world.bytes() == before, "parameters are as before");
           continue;
         }
-        for (FusedWorld* each : {&world, &other}) {
+        for (Training* each : {&world, &other}) {
           each->pass(rank, step);
           each->optimizer->step();
         }
@@ -98,13 +98,13 @@ void checkpoints_are_the_same_file(Path path) {
   run_on(path, 2, [&](group::Group& group, int rank) {
     std::string files[2];
     for (const bool own : {false, true}) {
-      FusedWorld world(group, Rule::kAdamW, ways_with(own));
+      Training world(group, Rule::kAdamW, ways_with(own));
       world.pass(rank, 0);
       world.optimizer->step();
       const std::string file = folder.path() + "/" + std::to_string(own);
       checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {1, 3}, file, std::nullopt);
       files[own ? 1 : 0] = read_file(file);
-      FusedWorld again(group, Rule::kAdamW, ways_with(own));
+      Training again(group, Rule::kAdamW, ways_with(own));
       (void)checkpoint::load_file("load", {*again.model, again.optimizer.get()}, file, std::nullopt);
       expect(again.bytes() == world.bytes(), "what was saved was loaded");
     }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass promises, as tests that run on any kind of ranks: threads over shared memory
-// (conformance/pass_threads_test.cpp), processes over shared memory and over Gloo (conformance/pass_processes_test.cpp). The
-// oracle is the public rule, written naively.
+// What a pass promises, on every transport (conformance/pass_test.cpp). The oracle is the public rule, written naively.
 #pragma once
 
 #include <algorithm>
@@ -274,11 +272,7 @@ inline void a_rank_that_left_after_the_last_pass_stops_no_local_work(const RunGr
 }
 
 /// All of the above by name.
-struct PassSemantics {
-  const char* name;
-  void (*run)(const RunGroups&);
-};
-inline constexpr PassSemantics kPassSemantics[] = {
+inline constexpr Semantics kPassSemantics[] = {
     {"every_way_order_and_thread_gives_the_mean", &every_way_order_and_thread_gives_the_mean},
     {"marks_from_several_threads_give_the_mean", &marks_from_several_threads_give_the_mean},
     {"accumulated_gradients_are_reduced_as_a_whole", &accumulated_gradients_are_reduced_as_a_whole},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PowerSGD promises, as tests that run on any kind of ranks: threads (conformance/powersgd_threads_test.cpp), processes
-// over shared memory, over Gloo and on several hosts (conformance/powersgd_processes_test.cpp). The oracle is the mean by a
-// naive loop over all ranks' gradients in F64.
+// What PowerSGD promises, on every transport (conformance/powersgd_test.cpp). The oracle is the mean by a naive loop over
+// all ranks' gradients in F64.
 #pragma once
 
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <complex>
 #include <thread>
 
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -46,7 +46,7 @@ void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
       ways.shard = (way & 1) != 0;
       ways.in_backward = (way & 2) != 0;
       ways.unused = DDP_UNUSED_ERROR;
-      FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
       for (int step = 0; step < 4; ++step) {
         world.fill(rank, step);
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -64,7 +64,7 @@ void ranges_come_from_several_threads(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.progress = DDP_PROGRESS_THREAD;
-    FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
+    Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
     for (int step = 0; step < 3; ++step) {
       world.fill(rank, step);
       const std::vector<Range> marks = random_marks(static_cast<unsigned>(rank * 10 + step));
@@ -88,7 +88,7 @@ void what_is_wrong_is_refused_and_marks_nothing(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.unused = DDP_UNUSED_ERROR;
-    FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
     model::Model& model = *world.model;
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }),
                     "no backward pass is open");
@@ -129,7 +129,7 @@ void what_is_missing_is_named(Path path) {
         Ways ways;
         ways.unused = unused;
         ways.in_backward = true;
-        FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
+        Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
         model::Model& model = *world.model;
         const std::string before = world.bytes();
         world.fill(rank, 0);
@@ -166,8 +166,8 @@ void what_is_missing_is_named(Path path) {
 /// What one pass accumulates range by range counts as used in the next.
 void ranges_accumulate(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
-    FusedWorld world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
-    for (FusedWorld* each : {&world, &other}) {
+    Training world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
+    for (Training* each : {&world, &other}) {
       each->fill(rank, 0);
       each->model->begin_backward(DDP_PASS_ACCUMULATE);
       for (int32_t p = 0; p < each->model->table().parameter_count(); ++p) {

@@ -26,7 +26,7 @@ bool is_taken(Path path, int size, std::initializer_list<int> by_processes) {
 }
 
 std::string train(group::Group& group, const Case& how) {
-  Training training(group, how);
+  PartTraining training(group, how);
   training.run(0, kSteps);
   std::string all = training.bytes();
   if (how.scale_adapts) expect(training.world.optimizer->skipped_count() == 1, "one step was skipped");
@@ -84,17 +84,17 @@ void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
     const Case how = way(name);
     std::string wanted;
     run_groups(8, [&](group::Group& group, int rank) {
-      Training training(group, how);
+      PartTraining training(group, how);
       training.run(0, 2 * kSteps);
       std::string bytes = training.bytes();
       if (rank == 0) wanted = std::move(bytes);
     });
     const Folder folder;
     const std::string file = folder.path() + "/state";
-    const auto run = [&](int size, int from, const std::function<void(Training&)>& body) {
+    const auto run = [&](int size, int from, const std::function<void(PartTraining&)>& body) {
       run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int) {
         const auto group = group::Group::create(place.c_str(), with_parts(options, 8));
-        Training training(*group, how);
+        PartTraining training(*group, how);
         const checkpoint::Parts parts{*training.world.model, training.world.optimizer.get(), &training.ema};
         if (from > 0) static_cast<void>(checkpoint::load_file("load", parts, file, std::nullopt));
         training.run(from, from + kSteps);
@@ -105,8 +105,8 @@ void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
     };
     for (const auto& [saved, loaded] : {std::pair(8, 5), std::pair(5, 3), std::pair(3, 8)}) {
       if (!takes_all && saved != 8) continue;
-      run(saved, 0, [](Training&) {});
-      run(loaded, kSteps, [&](Training& training) {
+      run(saved, 0, [](PartTraining&) {});
+      run(loaded, kSteps, [&](PartTraining& training) {
         expect(training.bytes() == wanted,
                std::string(name) + ": saved on " + std::to_string(saved) + " ranks, loaded on " + std::to_string(loaded));
       });

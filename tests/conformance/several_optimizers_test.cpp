@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model with several optimizers has the bits of several models with one optimizer each, on every path, wherever the steps
 // are made; a void pass and a gradient that is not finite concern all of them; their states are saved and loaded together.
-#include "support/several_world.hpp"
+#include "checkpoint/state.hpp"
+#include "model/uneven.hpp"
+#include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -11,14 +14,53 @@ constexpr int kSteps = 4;
 const std::vector<int32_t> kMatrices = {1, 3, 6};  // of which one is split over buckets
 
 /// Bits of `way`: shard and in_backward of the first optimizer, then of the second.
-SeveralWays ways_of(int way) {
-  SeveralWays ways;
-  ways.steppers = {{Rule::kMomentum, kMatrices}, {Rule::kAdamW}};
-  ways.steppers[0].shard = (way & 1) != 0;
-  ways.steppers[0].in_backward = (way & 2) != 0;
-  ways.steppers[1].shard = (way & 4) != 0;
-  ways.steppers[1].in_backward = (way & 8) != 0;
+Ways ways_of(int way) {
+  Ways ways;
+  ways.steppers = {Stepper(Rule::kMomentum, kMatrices, (way & 1) != 0, (way & 2) != 0),
+                   Stepper(Rule::kAdamW, {}, (way & 4) != 0, (way & 8) != 0)};
   return ways;
+}
+
+/// For each optimizer a model of its parameters alone, with the same rule in the ordinary way, in host memory.
+class Apart {
+ public:
+  Apart(group::Group& group, const Ways& ways) {
+    std::vector<int32_t> left(kFusedShapes.size());
+    std::iota(left.begin(), left.end(), 0);
+    for (const Stepper& each : ways.steppers)
+      for (const int32_t number : each.parameters) left.erase(std::find(left.begin(), left.end(), number));
+    for (const Stepper& each : ways.steppers) {
+      Ways alone;
+      alone.home = Home::kHost;
+      alone.numbers = each.parameters.empty() ? left : each.parameters;
+      alone.steppers = {each};
+      Stepper& stepper = alone.steppers.front();
+      stepper.parameters.clear();
+      stepper.shard = stepper.in_backward = stepper.late_values = stepper.whole_tensors = stepper.divide_in_step = false;
+      worlds_.push_back(std::make_unique<Training>(group, alone));
+    }
+  }
+  void pass(int rank, int step, const std::set<int32_t>& unused = {}) {
+    for (const auto& each : worlds_) each->pass(rank, step, unused);
+  }
+  void step() {
+    for (const auto& each : worlds_) each->step();
+  }
+  [[nodiscard]] std::string bytes() const {
+    std::string all;
+    for (size_t p = 0; p < kFusedShapes.size(); ++p)
+      for (const auto& each : worlds_) all += each->bytes_of(static_cast<int32_t>(p));
+    return all;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Training>> worlds_;
+};
+
+checkpoint::Parts parts_of(const Training& world) {
+  std::vector<optim::Optimizer*> all;
+  for (const auto& each : world.optimizers) all.push_back(each.get());
+  return {*world.model, checkpoint::Optimizers(all)};
 }
 
 /// In step 2 a parameter of each optimizer is used by nobody.
@@ -39,11 +81,11 @@ void expect_bits_of_models_apart(Path path, const std::vector<int>& sizes, const
   for (const int size : sizes)
     run_on(path, size, [&](group::Group& group, int) {
       for (const int way : all_ways) {
-        SeveralWays ways = ways_of(way);
+        Ways ways = ways_of(way);
         change(ways);
         Apart apart(group, ways);
         const std::string wanted = train(group, apart);
-        SeveralWorld world(group, ways);
+        Training world(group, ways);
         const std::string got = train(group, world);
         expect_same_everywhere(group, got, "the model");
         for (const auto& each : world.optimizers) expect_equal(each->step_count(), int64_t{kSteps}, "steps");
@@ -55,22 +97,22 @@ void expect_bits_of_models_apart(Path path, const std::vector<int>& sizes, const
 void each_optimizer_has_the_bits_of_a_model_of_its_own(Path path) {
   std::vector<int> all(16);
   std::iota(all.begin(), all.end(), 0);
-  expect_bits_of_models_apart(path, {1, 3}, all, [](SeveralWays&) {});
+  expect_bits_of_models_apart(path, {1, 3}, all, [](Ways&) {});
 }
 
 void values_of_the_library_have_the_same_bits(Path path) {
-  expect_bits_of_models_apart(path, {3}, kSomeWays, [](SeveralWays& ways) { ways.own_values = true; });
+  expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) { ways.own_values = true; });
 }
 
 void a_lane_and_private_gradients_have_the_same_bits(Path path) {
-  expect_bits_of_models_apart(path, {2}, kSomeWays, [](SeveralWays& ways) {
+  expect_bits_of_models_apart(path, {2}, kSomeWays, [](Ways& ways) {
     ways.progress = DDP_PROGRESS_THREAD;
     ways.owned_grads = false;
   });
 }
 
 void a_rule_for_whole_tensors_has_the_same_bits(Path path) {
-  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](SeveralWays& ways) {
+  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](Ways& ways) {
     ways.steppers[0].custom = true;
     ways.steppers[0].whole_tensors = true;
   });
@@ -78,22 +120,32 @@ void a_rule_for_whole_tensors_has_the_same_bits(Path path) {
 
 /// The norm is that of the optimizer's own parameters, and the other one still steps in the pass.
 void clipping_is_by_the_norm_of_the_own_parameters(Path path) {
-  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](SeveralWays& ways) { ways.steppers[0].max_norm = 3; });
+  expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](Ways& ways) { ways.steppers[0].max_norm = 3; });
+}
+
+/// On a GPU one optimizer divides sums in its step, while the gradients of the other one are means, or sums until its step.
+void sums_are_divided_by_the_own_step(Path path) {
+  for (const int way : {1, 2, 3})
+    expect_bits_of_models_apart(path, {2}, {0}, [way](Ways& ways) {
+      ways.steppers[0].divide_in_step = (way & 1) != 0;
+      ways.steppers[1].divide_in_step = (way & 2) != 0;
+    });
 }
 
 void three_optimizers_take_turns_in_the_list_of_parameters(Path path) {
-  expect_bits_of_models_apart(path, {3}, kSomeWays, [](SeveralWays& ways) {
+  expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) {
     ways.steppers[0].parameters = {0, 3, 6};
-    ways.steppers.push_back({Rule::kAdamW, {1, 4, 7}, ways.steppers[1].in_backward, ways.steppers[0].shard});
+    ways.steppers.emplace_back(Rule::kAdamW, std::vector<int32_t>{1, 4, 7}, ways.steppers[1].in_backward,
+                               ways.steppers[0].shard);
     std::swap(ways.steppers[1], ways.steppers[2]);
   });
 }
 
 void an_optimizer_steps_in_the_pass_while_another_one_waits(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
-    SeveralWays ways = ways_of(2 + 8);
+    Ways ways = ways_of(2 + 8);
     ways.steppers[0].max_norm = 3;
-    SeveralWorld world(group, ways);
+    Training world(group, ways);
     world.pass(rank, 0);
     world.step();
     const std::string before = world.bytes();
@@ -112,21 +164,20 @@ void an_optimizer_steps_in_the_pass_while_another_one_waits(Path path) {
 void a_void_pass_is_taken_back_by_all(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
     for (const int way : {2 + 8, 1 + 2 + 8, 1 + 2 + 4 + 8, 1 + 4}) {
-      SeveralWays ways = ways_of(way);
-      ways.steppers[0].custom = ways.steppers[0].whole_tensors = way == 1 + 2 + 8;
+      Ways ways = ways_of(way);
+      ways.steppers[0].custom = ways.steppers[0].whole_tensors = way == 1 + 2 + 8 && !Training::is_on_gpus();
       Apart apart(group, ways);
-      SeveralWorld world(group, ways);
+      Training world(group, ways);
       static_cast<void>(train(group, apart, 0, 2));
       expect(train(group, world, 0, 2) == apart.bytes(), "before");
       const std::string before = world.bytes();
       const std::set<int32_t> missing = rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{};
       world.model->begin_backward(DDP_PASS_REDUCE);
-      for (int32_t index = world.model->table().parameter_count(); index-- > 0;)
-        if (missing.count(index) == 0) world.model->pass().mark_ready(index);
+      world.mark({}, missing);
       if (rank == 1) {
-        static_cast<void>(world.model->pass().abandon("a test"));
+        abandon_backward(*world.model, "a test", world.stream());
       } else {
-        static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }));
+        static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.stream()); }));
       }
       expect(world.bytes() == before, "the void pass is taken back, way " + std::to_string(way));
       static_cast<void>(train(group, apart, 2, kSteps));
@@ -138,9 +189,9 @@ void a_void_pass_is_taken_back_by_all(Path path) {
 void a_loss_scale_is_that_of_the_model(Path path) {
   for (const int way : {0, 1, 1 + 4, 2 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
-      SeveralWays ways = ways_of(way);
+      Ways ways = ways_of(way);
       Apart apart(group, ways);
-      SeveralWorld world(group, ways);
+      Training world(group, ways);
       ddp_loss_scale_options scale = optim::default_loss_scale_options();
       scale.initial = 256;
       scale.interval = 2;
@@ -150,7 +201,10 @@ void a_loss_scale_is_that_of_the_model(Path path) {
         for (const auto& each : world.optimizers) expect_equal(each->loss_scale(), now, "the scale of each optimizer");
         const int32_t spoiled = step == 1 ? 6 : step == 3 ? 7 : -1;  // of the first, then of the second optimizer
         const std::string before = world.bytes();
-        world.pass(rank, step, {}, {}, spoiled, now);
+        world.scale = now;
+        world.fill(rank, step);
+        if (spoiled >= 0 && rank == 0) world.set_grad(spoiled, 0, std::numeric_limits<double>::infinity());
+        world.reduce();
         world.step();
         if (spoiled >= 0) {
           expect(world.bytes() == before, "no optimizer has stepped");
@@ -168,10 +222,11 @@ void a_loss_scale_is_that_of_the_model(Path path) {
         expect_equal(each->step_count(), int64_t{4}, "steps");
         expect_equal(each->loss_scale(), now, "the scale at the end");
       }
-      world.pass(rank, 6, {}, {}, -1, now);
-      world.optimizers[0]->step();
-      world.pass(rank, 7, {}, {}, -1, now);
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizers[0]->step(); });
+      world.scale = now;
+      world.pass(rank, 6);
+      world.optimizers[0]->step(world.stream());
+      world.pass(rank, 7);
+      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizers[0]->step(world.stream()); });
       expect_contains(text, "optimizer 1 (adam) has left out a step");
     });
 }
@@ -179,16 +234,19 @@ void a_loss_scale_is_that_of_the_model(Path path) {
 /// The norm over all gradients, of slices and of whole ones, and with it a clipped step.
 void norms_of_the_model_are_over_all_optimizers(Path path) {
   run_on(path, 3, [](group::Group& group, int rank) {
-    SeveralWorld plain(group, ways_of(0));
+    Ways on_host = ways_of(0);
+    on_host.home = Home::kHost;
+    Training plain(group, on_host);
     double norms[3] = {};
     for (const int way : {0, 1, 4, 1 + 4}) {
-      SeveralWorld world(group, ways_of(way));
+      Training world(group, ways_of(way));
       for (int step = 0; step < 2; ++step) {
         world.pass(rank, step);
         if (step == 0) world.step();
       }
-      const double found[] = {world.model->gradients().norm(1), world.model->gradients().norm(2),
-                              world.model->gradients().norm(INFINITY)};
+      const double found[] = {world.model->gradients().norm(1, world.stream()),
+                              world.model->gradients().norm(2, world.stream()),
+                              world.model->gradients().norm(INFINITY, world.stream())};
       for (int k = 0; k < 3; ++k) {
         if (way == 0) norms[k] = found[k];
         expect_equal(found[k], norms[k], "norm " + std::to_string(k) + ", way " + std::to_string(way));
@@ -210,10 +268,10 @@ void states_are_saved_and_loaded_together(Path path) {
   for (const int way : {0, 1, 1 + 4, 1 + 2 + 4 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
       std::string file;
-      const auto save = [&](SeveralWorld& world) {
+      const auto save = [&](Training& world) {
         file.clear();
         checkpoint::save_stream(
-            "save", world.parts(), {1, 2},
+            "save", parts_of(world), {1, 2},
             [&](const void* data, int64_t bytes) {
               file.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
               return 0;
@@ -221,10 +279,10 @@ void states_are_saved_and_loaded_together(Path path) {
             std::nullopt);
         if (rank == 0) expect(!file.empty(), "a file");
       };
-      const auto load = [&](SeveralWorld& world) {
+      const auto load = [&](Training& world) {
         size_t at = 0;
         static_cast<void>(checkpoint::load_stream(
-            "load", world.parts(),
+            "load", parts_of(world),
             [&](void* data, int64_t capacity) {
               const size_t bytes = std::min(static_cast<size_t>(capacity), file.size() - at);
               std::memcpy(data, file.data() + at, bytes);
@@ -233,27 +291,27 @@ void states_are_saved_and_loaded_together(Path path) {
             },
             std::nullopt));
       };
-      SeveralWorld world(group, ways_of(way));
+      Training world(group, ways_of(way));
       static_cast<void>(train(group, world, 0, 2));
       save(world);
       const std::string wanted = train(group, world, 2, kSteps);
       for (const int other : {0, 1 + 4, 2 + 8}) {
-        SeveralWorld again(group, ways_of(other));
+        Training again(group, ways_of(other));
         load(again);
         expect_equal(again.optimizers[1]->step_count(), int64_t{2}, "steps of the file");
         expect(train(group, again, 2, kSteps) == wanted, "the bits of the file on the way " + std::to_string(other));
       }
-      SeveralWays swapped = ways_of(0);
+      Ways swapped = ways_of(0);
       std::swap(swapped.steppers[0].rule, swapped.steppers[1].rule);
-      SeveralWorld wrong(group, swapped);
+      Training wrong(group, swapped);
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { load(wrong); }), "as number 0");
-      SeveralWays one = ways_of(0);
-      one.steppers = {{Rule::kAdamW}};
-      SeveralWorld fewer(group, one);
+      Ways one = ways_of(0);
+      one.steppers = {Stepper(Rule::kAdamW)};
+      Training fewer(group, one);
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { load(fewer); }), "2 optimizers, but 1");
-      SeveralWays others = ways_of(0);
+      Ways others = ways_of(0);
       others.steppers[0].parameters = {1, 3};
-      SeveralWorld moved(group, others);
+      Training moved(group, others);
       static_cast<void>(expect_error(DDP_ERROR_MISMATCH, [&] { load(moved); }));
     });
 }
@@ -261,13 +319,13 @@ void states_are_saved_and_loaded_together(Path path) {
 void ranks_with_other_lists_are_told_at_commit(Path path) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
-    SeveralWays ways = ways_of(2);
+    Ways ways = ways_of(2);
     if (rank == 1) ways.steppers[0].parameters = {1, 3};
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { SeveralWorld world(*group, ways); });
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { Training world(*group, ways); });
     expect_contains(text, "the optimizer of parameter");
-    SeveralWays shards = ways_of(2);
+    Ways shards = ways_of(2);
     shards.steppers[0].shard = rank == 1;
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { SeveralWorld world(*group, shards); }), "shard");
+    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { Training world(*group, shards); }), "shard");
     group->barrier();
   });
 }
@@ -275,25 +333,19 @@ void ranks_with_other_lists_are_told_at_commit(Path path) {
 }  // namespace
 }  // namespace ddp::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(each_optimizer_has_the_bits_of_a_model_of_its_own),
-      {"each optimizer has the bits of a model of its own on several hosts",
-       guarded<&on_path<&each_optimizer_has_the_bits_of_a_model_of_its_own, Path::kHosts>>, nullptr, nullptr, nullptr},
-      ddp_paths_test(values_of_the_library_have_the_same_bits),
-      ddp_paths_test(a_lane_and_private_gradients_have_the_same_bits),
-      ddp_paths_test(a_rule_for_whole_tensors_has_the_same_bits),
-      {"a rule for whole tensors has the same bits on several hosts",
-       guarded<&on_path<&a_rule_for_whole_tensors_has_the_same_bits, Path::kHosts>>, nullptr, nullptr, nullptr},
-      ddp_paths_test(clipping_is_by_the_norm_of_the_own_parameters),
-      ddp_paths_test(three_optimizers_take_turns_in_the_list_of_parameters),
-      ddp_paths_test(an_optimizer_steps_in_the_pass_while_another_one_waits),
-      ddp_paths_test(a_void_pass_is_taken_back_by_all),
-      ddp_paths_test(a_loss_scale_is_that_of_the_model),
-      ddp_paths_test(norms_of_the_model_are_over_all_optimizers),
-      ddp_paths_test(states_are_saved_and_loaded_together),
-      ddp_paths_test(ranks_with_other_lists_are_told_at_commit),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  Suite suite(argc, argv);
+  suite.on(kEveryPath, {ddp_named(each_optimizer_has_the_bits_of_a_model_of_its_own)});
+  suite.on(kEveryHostPath, {ddp_named(a_rule_for_whole_tensors_has_the_same_bits)});
+  suite.on(kThreePaths,
+           {ddp_named(states_are_saved_and_loaded_together), ddp_named(ranks_with_other_lists_are_told_at_commit)});
+  suite.on({Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu},
+           {ddp_named(values_of_the_library_have_the_same_bits), ddp_named(a_lane_and_private_gradients_have_the_same_bits),
+            ddp_named(clipping_is_by_the_norm_of_the_own_parameters),
+            ddp_named(three_optimizers_take_turns_in_the_list_of_parameters),
+            ddp_named(an_optimizer_steps_in_the_pass_while_another_one_waits), ddp_named(a_void_pass_is_taken_back_by_all),
+            ddp_named(a_loss_scale_is_that_of_the_model), ddp_named(norms_of_the_model_are_over_all_optimizers)});
+  suite.on({Path::kGpu}, {ddp_named(sums_are_divided_by_the_own_step)});
+  return suite.run();
 }

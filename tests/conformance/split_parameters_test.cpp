@@ -5,7 +5,7 @@
 
 #include "checkpoint/state.hpp"
 #include "parts/hooks/hook_bucket.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -22,14 +22,14 @@ Ways ways_with(int64_t bucket_bytes) {
   return ways;
 }
 
-size_t buckets_of(const FusedWorld& world) {
+size_t buckets_of(const Training& world) {
   ddp_model_stats stats{};
   world.model->pass().meter().fill(stats);
   return static_cast<size_t>(stats.buckets);
 }
 
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  FusedWorld world(group, rule, ways);
+  Training world(group, rule, ways);
   expect((buckets_of(world) > 5) == (ways.bucket_bytes == kSplit && !ways.hook.copies()), "parameters are split, or not");
   world.optimizer->set_parameter_options(kLarge, 0.2, 0.5);
   for (int step = 0; step < kSteps; ++step) {
@@ -95,7 +95,7 @@ void hooks_see_whole_gradients(Path path) {
     Ways plain = ways_with(kSplit), hooked = plain;
     hooked.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
                               [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
-    FusedWorld world(group, Rule::kSgd, hooked), other(group, Rule::kSgd, plain);
+    Training world(group, Rule::kSgd, hooked), other(group, Rule::kSgd, plain);
     expect(buckets_of(world) < buckets_of(other), "nothing is split");
     expect(train(group, Rule::kAdamW, hooked) == train(group, Rule::kAdamW, plain), "the bits");
   });
@@ -111,7 +111,7 @@ void a_piece_travels_as_soon_as_it_is_marked(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_with(kSplit);
     ways.progress = DDP_PROGRESS_THREAD;
-    FusedWorld world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
     model::Model& model = *world.model;
     expect_contains(model.pass().describe_plan(), " p3[57344:70001]\n");
     world.fill(rank, 0);
@@ -122,8 +122,8 @@ void a_piece_travels_as_soon_as_it_is_marked(Path path) {
     model.pass().mark_range_ready(kLarge, 65'000, kShapes[kLarge] - 65'000);
     model.pass().mark_range_ready(kLarge, kTail.first - 10, 65'000 - kTail.first + 10);
     const auto mean = [](int64_t i) {
-      return static_cast<float>((static_cast<double>(static_cast<float>(FusedWorld::gradient(0, 0, kLarge, i))) +
-                                 static_cast<double>(static_cast<float>(FusedWorld::gradient(1, 0, kLarge, i)))) /
+      return static_cast<float>((static_cast<double>(static_cast<float>(Training::gradient(0, 0, kLarge, i))) +
+                                 static_cast<double>(static_cast<float>(Training::gradient(1, 0, kLarge, i)))) /
                                 2);
     };
     const auto is_reduced = [&](int64_t i) { return peek(grad + i) == mean(i); };
@@ -151,7 +151,7 @@ void a_missing_piece_voids_the_pass(Path path) {
         ways.shard = (way & 1) != 0;
         ways.in_backward = (way & 2) != 0;
         ways.unused = unused;
-        FusedWorld world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+        Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
         model::Model& model = *world.model;
         for (int step = 0; step < 5; ++step) {
           if (step == 1 || step == 3) {
@@ -167,7 +167,7 @@ void a_missing_piece_voids_the_pass(Path path) {
             expect(world.bytes() == before, "parameters are as before");
             continue;
           }
-          for (FusedWorld* each : {&world, &other}) {
+          for (Training* each : {&world, &other}) {
             each->pass(rank, step);
             each->optimizer->step();
           }
@@ -180,7 +180,7 @@ void ranges_from_several_threads_complete_each_piece_once(Path path) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_with(kSplit);
     ways.progress = DDP_PROGRESS_THREAD;
-    FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
+    Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
     for (int step = 0; step < 4; ++step) {
       world.fill(rank, step);
       world.model->begin_backward(DDP_PASS_REDUCE);
@@ -210,14 +210,14 @@ void gradients_may_move(Path path) {
       Ways ways = ways_with(kSplit);
       ways.owned_grads = false;
       ways.shard = ways.in_backward = shard;
-      FusedWorld world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
+      Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
       std::vector<float> elsewhere[2];
       for (std::vector<float>& each : elsewhere) each.resize(static_cast<size_t>(kShapes[kLarge]));
       for (int step = 0; step < kSteps; ++step) {
         std::vector<float>& now = elsewhere[step % 2];
         const Tensor moved = flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size()));
         world.model->set_grad(kLarge, &moved);
-        for (FusedWorld* each : {&world, &other}) {
+        for (Training* each : {&world, &other}) {
           each->pass(rank, step);
           each->optimizer->step();
         }
@@ -237,9 +237,9 @@ void checkpoints_know_nothing_of_pieces(Path path) {
     ways.dtype = DDP_BF16;
     ways.master_weights = true;
     ways.shard = group.size() > 1;
-    return std::make_unique<FusedWorld>(group, Rule::kAdamW, ways);
+    return std::make_unique<Training>(group, Rule::kAdamW, ways);
   };
-  const auto train_on = [](FusedWorld& world, int first, int end) {
+  const auto train_on = [](Training& world, int first, int end) {
     for (int step = first; step < end; ++step) {
       world.pass(0, step);
       world.optimizer->step();

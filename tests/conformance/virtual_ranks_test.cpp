@@ -26,7 +26,7 @@ Case plain_case() { return all_cases().front(); }
 
 /// Runs one step of every rank's parts; `problem(part)` is called before the part and gives what is missing in it.
 using Problem = std::function<std::set<int32_t>(int part)>;
-void make_step(FusedWorld& world, const VirtualRanks& ranks, int step, const Problem& problem) {
+void make_step(Training& world, const VirtualRanks& ranks, int step, const Problem& problem) {
   for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
     world.fill(part, step);
     world.reduce({}, problem(part), mode_of(ranks, part));
@@ -44,7 +44,7 @@ void a_part_with_a_gap_voids_the_step_on_all_ranks(Path path) {
       Case how = plain_case();
       how.ways.unused = DDP_UNUSED_ERROR;
       how.ways.in_backward = in_backward;
-      FusedWorld world(*group, how.rule, how.ways), smooth(*group, how.rule, how.ways);
+      Training world(*group, how.rule, how.ways), smooth(*group, how.rule, how.ways);
       for (int step = 0; step < kSteps; ++step) {
         const auto gap = [&](int part) { return part == 1 && step > 0 ? std::set<int32_t>{3} : std::set<int32_t>{}; };
         if (step > 0)
@@ -65,7 +65,7 @@ void a_part_that_is_abandoned_does_too(Path path) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 8));
     const VirtualRanks ranks = ranks_of(*group);
-    FusedWorld world(*group, Rule::kSgd, plain_case().ways);
+    Training world(*group, Rule::kSgd, plain_case().ways);
     const auto step = [&] {
       for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
         world.fill(part, 0);
@@ -88,7 +88,7 @@ void a_part_that_is_abandoned_does_too(Path path) {
 void parts_may_be_skipped_of(Path path, int parts, std::initializer_list<int> sizes) {
   const auto run = [parts](group::Group& group) {
     Ways ways = plain_case().ways;
-    FusedWorld world(group, Rule::kSgd, ways);
+    Training world(group, Rule::kSgd, ways);
     const VirtualRanks ranks = ranks_of(group);
     for (int step = 0; step < kSteps; ++step) {
       for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
@@ -176,7 +176,7 @@ void every_part_begins_with_the_buffers_of_the_step(Path path) {
 void passes_come_in_order(Path path) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 4));
-    FusedWorld world(*group, Rule::kSgd, plain_case().ways);
+    Training world(*group, Rule::kSgd, plain_case().ways);
     const VirtualRanks ranks = ranks_of(*group);
     expect(ranks.total == 4 && ranks.count == (rank == 2 ? 2 : 1) && ranks.first == rank, "who has which");
     if (ranks.count > 1)
@@ -203,11 +203,11 @@ void what_depends_on_the_ranks_is_refused(Path path) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 4));
     Ways ways = plain_case().ways;
     ways.uneven_inputs = 1;
-    expect_refusal(DDP_ERROR_NOT_SUPPORTED, "uneven_inputs", [&] { const FusedWorld refused(*group, Rule::kSgd, ways); });
+    expect_refusal(DDP_ERROR_NOT_SUPPORTED, "uneven_inputs", [&] { const Training refused(*group, Rule::kSgd, ways); });
     ways = plain_case().ways;
     ways.hook =
         ddp::parts::Hook{ddp::parts::Hook::Kind::kCallback, "own", cpu::ReduceRule::kAsItIs, [](ddp::parts::HookBucket&) {}};
-    expect_refusal(DDP_ERROR_NOT_SUPPORTED, "the hook \"own\"", [&] { const FusedWorld refused(*group, Rule::kSgd, ways); });
+    expect_refusal(DDP_ERROR_NOT_SUPPORTED, "the hook \"own\"", [&] { const Training refused(*group, Rule::kSgd, ways); });
     group->barrier();
   });
 }
@@ -229,7 +229,7 @@ int64_t bytes_of_a_model(const Ways& ways, int parts) {
   run_at(Path::kLocal, 1, [&](const std::string& place, const ddp_group_options& options, int) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, parts));
     const int64_t before = live_bytes;
-    FusedWorld world(*group, Rule::kAdamW, ways);
+    Training world(*group, Rule::kAdamW, ways);
     make_step(world, ranks_of(*group), 0, no_problem);
     world.optimizer->step();
     bytes = live_bytes - before;

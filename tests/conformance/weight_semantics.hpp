@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model promises about weights, skipped, abandoned and last passes: see uneven_semantics.hpp.
+// What a model promises about weights, skipped, abandoned and last passes, on every transport (conformance/uneven_test.cpp).
 #pragma once
 
 #include <limits>
@@ -333,7 +333,7 @@ inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& r
     });
 }
 
-inline constexpr PassSemantics kWeightSemantics[] = {
+inline constexpr Semantics kWeightSemantics[] = {
     {"a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere",
      &a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere},
     {"a_weight_of_zero_keeps_even_a_nan_out", &a_weight_of_zero_keeps_even_a_nan_out},

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hooks fp16 and bf16 promise, as tests that run on any kind of ranks: threads
-// (conformance/wire_hook_threads_test.cpp), processes over shared memory, over Gloo and on several hosts
-// (conformance/wire_hook_processes_test.cpp). The oracle is the public rule, one element at a time, with conversions of its
-// own (unit/device/oracle.hpp).
+// What the hooks fp16 and bf16 promise, on every transport (conformance/wire_hook_test.cpp). The oracle is the public rule,
+// one element at a time, with conversions of its own (unit/device/oracle.hpp).
 #pragma once
 
 #include <cmath>
@@ -260,10 +258,6 @@ inline void a_forgotten_gradient_is_named_and_the_next_pass_works(const RunGroup
   });
 }
 
-struct Semantics {
-  const char* name;
-  void (*run)(const RunGroups&);
-};
 inline constexpr Semantics kWireSemantics[] = {
     {"values_are_rounded_by_the_rule_on_every_way", &values_are_rounded_by_the_rule_on_every_way},
     {"half_as_many_bytes_travel", &half_as_many_bytes_travel},

@@ -2,14 +2,11 @@
 // Sums and means over the ranks of tensors on a GPU are those of tensors in host memory wherever both are exact: collectives
 // and passes, every type, also where the sum of F16 would not fit although the mean does.
 #include <cstring>
-#include <optional>
 
 #include "core/float16.hpp"
 #include "model/uneven.hpp"
-#include "optim/rules.hpp"
-#include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
-#include "support/rule_options.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -93,65 +90,33 @@ double number_of(const Way& way, int64_t i, int rank, int pass) {
   return static_cast<double>(i % 3 == 0 ? 40960 : 64 * ((i + rank) % 2 + pass));
 }
 
-/// The parameters after two passes and steps, in host memory or on the GPU.
-std::vector<std::vector<std::byte>> trained(group::Group& group, int rank, ddp_dtype dtype, const Way& way, bool on_gpu) {
-  const std::vector<int64_t> counts = {300, 5000, 7};
-  std::optional<GpuStream> stream;
-  if (on_gpu) stream.emplace(rank);
-  void* const order = on_gpu ? stream->get() : nullptr;
-  std::vector<GpuArray> there;
-  std::vector<std::vector<std::byte>> here;
-  const auto lend = [&](const std::vector<double>& numbers) {
-    here.push_back(made(dtype, numbers));
-    if (!on_gpu) return flat_tensor(here.back().data(), dtype, static_cast<int64_t>(numbers.size()));
-    there.emplace_back(rank, static_cast<int64_t>(here.back().size())).poke(here.back());
-    return there.back().tensor(group, dtype);
-  };
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1'000;
-  options.bucket_bytes = 8'000;
-  if (way.weights) options.divisor = DDP_DIVISOR_WEIGHTS;
-  options.wire = way.wire;
-  const auto model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-  std::vector<Tensor> grads;
-  here.reserve(2 * counts.size());
-  there.reserve(2 * counts.size());
-  for (size_t p = 0; p < counts.size(); ++p) {
-    const Tensor value = lend(std::vector<double>(static_cast<size_t>(counts[p])));
-    const Tensor grad = lend(std::vector<double>(static_cast<size_t>(counts[p])));
-    model->add_parameter("p" + std::to_string(p), value, way.owned ? nullptr : &grad);
-  }
-  SgdOptions sgd;
-  sgd.rate = 1.0 / 1024;
-  sgd.shard = way.shard;
-  sgd.in_backward = way.in_backward;
-  const auto optimizer = std::make_shared<optim::Sgd>(model, sgd, sgd);
-  if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
-  model->commit(order);
-  if (way.weights) set_weight(*model, rank == 0 ? 4096 : 3 * 4096);
+/// The parameters after two passes and steps.
+std::string trained(group::Group& group, int rank, ddp_dtype dtype, const Way& way, Home home) {
+  Ways ways;
+  ways.home = home;
+  ways.shapes = {300, 5000, 7};
+  ways.dtype = dtype;
+  ways.wire = way.wire;
+  ways.first_bucket_bytes = 1'000;
+  ways.bucket_bytes = 8'000;
+  ways.unused = DDP_UNUSED_ERROR;
+  if (way.weights) ways.divisor = DDP_DIVISOR_WEIGHTS;
+  ways.owned_grads = way.owned;
+  ways.rate = 1.0 / 1024;
+  ways.shard = way.shard;
+  ways.in_backward = way.in_backward;
+  Training world(group, Rule::kSgd, ways);
+  if (way.weights) set_weight(*world.model, rank == 0 ? 4096 : 3 * 4096);
   for (int pass = 0; pass < 2; ++pass) {
-    model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < counts.size(); ++p) {
+    for (size_t p = 0; p < world.size(); ++p) {
       std::vector<double> numbers;
-      for (int64_t i = 0; i < counts[p]; ++i) numbers.push_back(number_of(way, i, rank, pass));
-      const std::vector<std::byte> bytes = made(dtype, numbers);
-      std::byte* const to = model->table().parameter(static_cast<int32_t>(p)).grad.data;
-      if (on_gpu) {
-        stream->synchronize();
-        expect(fake_gpu::poke(to, bytes.data(), static_cast<int64_t>(bytes.size())), "poked");
-      } else {
-        std::copy(bytes.begin(), bytes.end(), to);
-      }
-      model->pass().mark_ready(static_cast<int32_t>(p), order);
+      for (int64_t i = 0; i < world.count(p); ++i) numbers.push_back(number_of(way, i, rank, pass));
+      world.write(world.grad(p), made(dtype, numbers));
     }
-    model->end_backward(order);
-    optimizer->step(order);
+    world.reduce();
+    world.step();
   }
-  std::vector<std::vector<std::byte>> values;
-  if (on_gpu) stream->synchronize();
-  for (size_t p = 0; p < counts.size(); ++p) values.push_back(on_gpu ? there[2 * p].peek<std::byte>() : here[2 * p]);
-  model->close();
-  return values;
+  return world.bytes();
 }
 
 /// Three ranks: a third of a whole number is no number of F32, so a product with a rounded third shows.
@@ -163,7 +128,7 @@ void passes_have_the_bits_of_host_memory(void**) {
         for (unsigned bits = 0; bits < 16; ++bits) {
           if (size == 3 && dtype != DDP_F32) continue;
           const Way way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
-          expect(trained(group, rank, dtype, way, true) == trained(group, rank, dtype, way, false),
+          expect(trained(group, rank, dtype, way, Home::kGpu) == trained(group, rank, dtype, way, Home::kHost),
                  std::string(dtype_name(dtype)) + ", way " + std::to_string(bits));
         }
       group.barrier();
@@ -180,7 +145,7 @@ void sixteen_bits_may_be_added_as_f32(void**) {
     for (const ddp_dtype dtype : {DDP_BF16, DDP_F16})
       for (unsigned bits = 0; bits < 16; ++bits) {
         const Way way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, DDP_F32};
-        expect(trained(group, rank, dtype, way, true) == trained(group, rank, dtype, way, false),
+        expect(trained(group, rank, dtype, way, Home::kGpu) == trained(group, rank, dtype, way, Home::kHost),
                std::string(dtype_name(dtype)) + ", way " + std::to_string(bits));
       }
     group.barrier();

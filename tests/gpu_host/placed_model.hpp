@@ -43,8 +43,6 @@ inline std::shared_ptr<group::Group> lone_group() {
   return group::Group::create("local://alone", options);
 }
 
-enum class Home { kHost, kGpu };
-
 struct Placed {
   ddp_dtype dtype;
   int64_t count;

@@ -46,9 +46,9 @@ struct SweptStory {
   Values values;
 };
 
-class Training {
+class SweptRank {
  public:
-  Training(group::Group& group, int rank, const SweptWay& way)
+  SweptRank(group::Group& group, int rank, const SweptWay& way)
       : rank_(rank),
         is_lent_(way.lent),
         stream_(rank),
@@ -178,7 +178,7 @@ inline void SweptWorld::run_rank(group::Group& group, int rank) {
   SweptStory& story = stories[static_cast<size_t>(rank)];
   story.has_group = true;
   set_group(rank, &group);
-  Training training(group, rank, way);
+  SweptRank training(group, rank, way);
   try {
     training.commit();
     story.is_committed = true;

@@ -3,95 +3,48 @@
 #include <atomic>
 
 #include "core/attempt.hpp"
-#include "core/float16.hpp"
-#include "model/model.hpp"
-#include "optim/adam.hpp"
-#include "support/gpu_world.hpp"
-#include "support/rule_options.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-const std::vector<int64_t> kCounts = {5000, 40'000, 7, 0, 3000};
-
 /// One rank's model with Adam, which updates within passes.
-class Trainer {
+class Trainer : public Training {
  public:
-  Trainer(group::Group& group, ddp_dtype dtype) : group_(group), dtype_(dtype), stream_(group.rank()) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = 1 << 10;
-    options.bucket_bytes = 64 << 10;
-    model_ = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-    for (size_t p = 0; p < kCounts.size(); ++p) {
-      values_.emplace_back(group.rank(), kCounts[p] * dtype_size(dtype)).poke(numbers(kCounts[p], static_cast<int>(p)));
-      model_->add_parameter("p" + std::to_string(p), values_.back().tensor(group, dtype), nullptr);
-    }
-    AdamOptions rule;
-    rule.rate = 0.125;
-    rule.in_backward = true;
-    rule.master_weights = dtype == DDP_BF16;
-    optimizer_ = std::make_shared<optim::Adam>(model_, rule, rule);
-    model_->optimizer_slot().attach(optimizer_);
-    model_->commit(stream_.get());
-  }
-  ~Trainer() { model_->close(); }
+  Trainer(group::Group& of, ddp_dtype dtype) : Training(of, Rule::kAdamW, ways_with(dtype)) {}
 
   void pass(int number, ddp_pass mode = DDP_PASS_REDUCE) {
-    begin(number, mode, 0);
-    model_->end_backward(stream_.get());
+    fill(group.rank(), number);
+    reduce({}, {}, mode);
   }
-  void step() { optimizer_->step(stream_.get()); }
   /// The last rank does not mark the last gradient, so that all but the last bucket are updated.
   void void_pass(int number) {
-    begin(number, DDP_PASS_REDUCE, group_.rank() == group_.size() - 1 ? 1 : 0);
-    static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { model_->end_backward(stream_.get()); }));
+    begin(number, group.rank() == group.size() - 1);
+    static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { end_backward(); }));
   }
-  void begin(int number, ddp_pass mode, int32_t without) {
-    stream_.synchronize();
-    for (const Parameter& parameter : model_->table().parameters()) {
-      const Bytes made = numbers(parameter.grad.count, 100 * number + 7 * group_.rank() + parameter.name.back());
-      expect(made.empty() || fake_gpu::poke(parameter.grad.data, made.data(), parameter.grad.bytes()), "poked");
-    }
-    model_->begin_backward(mode);
-    for (int32_t p = model_->table().parameter_count(); p-- > without;) model_->pass().mark_ready(p, stream_.get());
+  void begin(int number, bool without_last) {
+    fill(group.rank(), number);
+    model->begin_backward(DDP_PASS_REDUCE);
+    mark({}, without_last ? std::set<int32_t>{0} : std::set<int32_t>{});
   }
+  void end_backward() const { model->end_backward(stream()); }
   /// Values, and the data next to them.
-  [[nodiscard]] Bytes all() {
-    stream_.synchronize();
-    Bytes bytes;
-    const auto add = [&](const Tensor& tensor) {
-      Bytes one(static_cast<size_t>(tensor.bytes()));
-      expect(one.empty() || fake_gpu::peek(one.data(), tensor.data, tensor.bytes()), "peeked");
-      bytes.insert(bytes.end(), one.begin(), one.end());
-    };
-    for (const Parameter& parameter : model_->table().parameters()) add(parameter.value);
-    for (const model::StateTensor& each : optimizer_->state_tensors()) add(each.tensor);
-    return bytes;
-  }
-  [[nodiscard]] model::Model& model() { return *model_; }
-  void end_backward() { model_->end_backward(stream_.get()); }
+  [[nodiscard]] std::string all() const { return bytes() + state(); }
 
  private:
-  [[nodiscard]] Bytes numbers(int64_t count, int seed) const {
-    Bytes bytes(static_cast<size_t>(count * dtype_size(dtype_)));
-    for (int64_t i = 0; i < count; ++i) {
-      const auto number = static_cast<float>((i * 11 + seed * 17) % 41 - 20) / 4;
-      const uint16_t small = double_to_bfloat(number);
-      const bool is_small = dtype_ == DDP_BF16;
-      std::memcpy(bytes.data() + i * dtype_size(dtype_), is_small ? static_cast<const void*>(&small) : &number,
-                  is_small ? sizeof small : sizeof number);
-    }
-    return bytes;
+  static Ways ways_with(ddp_dtype dtype) {
+    Ways ways;
+    ways.home = Home::kGpu;
+    ways.shapes = {5000, 40'000, 7, 0, 3000};
+    ways.dtype = dtype;
+    ways.first_bucket_bytes = 1 << 10;
+    ways.bucket_bytes = 64 << 10;
+    ways.unused = DDP_UNUSED_ERROR;
+    ways.rate = 0.125;
+    ways.in_backward = true;
+    ways.master_weights = dtype == DDP_BF16;
+    return ways;
   }
-
-  group::Group& group_;
-  const ddp_dtype dtype_;
-  GpuStream stream_;
-  std::vector<GpuArray> values_;
-  std::shared_ptr<model::Model> model_;
-  std::shared_ptr<optim::Adam> optimizer_;
 };
 
 void ranks_take_a_void_pass_back_together(void**) {
@@ -104,7 +57,7 @@ void ranks_take_a_void_pass_back_together(void**) {
           trainer.pass(number);
           trainer.step();
         }
-        const Bytes before = trainer.all();
+        const std::string before = trainer.all();
         group.barrier();
         if (rank == 0) fake_gpu::clear_log();
         group.barrier();
@@ -131,8 +84,8 @@ void ranks_that_went_alone_keep_all(void**) {
     trainer.step();
     trainer.pass(1, DDP_PASS_LOCAL);
     trainer.step();
-    const Bytes before = trainer.all();
-    const auto all = group.gather("values", std::string_view(reinterpret_cast<const char*>(before.data()), before.size()));
+    const std::string before = trainer.all();
+    const auto all = group.gather("values", before);
     expect(all[0] != all[1], "ranks differ");
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
@@ -157,18 +110,18 @@ bool break_in_a_pass() {
     for (int number = 0; number < 2; ++number) {
       trainer.pass(number);
       trainer.step();
-      expect(trainer.model().values().is_whole(), "whole");
+      expect(trainer.model->values().is_whole(), "whole");
     }
-    const Bytes before = trainer.all();
+    const std::string before = trainer.all();
     group.barrier();
-    trainer.begin(2, DDP_PASS_REDUCE, 1);
+    trainer.begin(2, true);
     if (rank == 0) is_open = true;
     if (rank == 1) {
       wait_until([&] { return is_open.load(); });
       group.health().abort(Error(DDP_ERROR_ABORTED, "a test ends the group"));
     } else {
       expect(try_to([&] { trainer.end_backward(); }).has_value(), "the pass fails");
-      had_begun = !trainer.model().values().is_whole();
+      had_begun = !trainer.model->values().is_whole();
       expect(had_begun || trainer.all() == before, "values that are whole are those of the last step");
     }
   });

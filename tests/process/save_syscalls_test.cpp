@@ -22,9 +22,9 @@
 #include "checkpoint/folder.hpp"
 #include "checkpoint/state.hpp"
 #include "support/file_faults.hpp"
-#include "support/fused_world.hpp"
 #include "support/meeting.hpp"
 #include "support/rule_options.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 namespace {
@@ -67,7 +67,7 @@ std::shared_ptr<group::Group> meet(int port, int rank, int size) {
   return group::Group::create(tcp_place(port).c_str(), options);
 }
 
-void train_and_save(FusedWorld& world, const std::string& folder, int64_t step, int64_t keep = 2) {
+void train_and_save(Training& world, const std::string& folder, int64_t step, int64_t keep = 2) {
   while (world.optimizer->step_count() < step / 10) {
     world.pass(0, static_cast<int>(world.optimizer->step_count()));
     world.optimizer->step();
@@ -78,7 +78,7 @@ void train_and_save(FusedWorld& world, const std::string& folder, int64_t step, 
 /// One rank of a save of kNew; the victim lets itself be traced meanwhile.
 int save_as(const Way& way, int rank, int port, const std::string& folder) {
   const auto group = meet(port, rank, way.ranks);
-  FusedWorld world(*group, Rule::kAdamW, ways_of(way.shard));
+  Training world(*group, Rule::kAdamW, ways_of(way.shard));
   const checkpoint::Parts parts{*world.model, world.optimizer.get()};
   (void)checkpoint::load_latest("load", parts, folder, std::nullopt);
   world.pass(0, kOld / 10);
@@ -150,7 +150,7 @@ struct Wanted {
 
 std::string saved_alone(const std::string& folder, int64_t step) {
   run_groups(1, [&](group::Group& group, int) {
-    FusedWorld world(group, Rule::kAdamW, ways_of(false));
+    Training world(group, Rule::kAdamW, ways_of(false));
     train_and_save(world, folder, step);
   });
   return read_whole(folder + "/" + checkpoint::name_of_step(step));
@@ -160,7 +160,7 @@ std::string saved_alone(const std::string& folder, int64_t step) {
 bool check_folder(const TemporaryFolder& folder, const Wanted& wanted, const std::string& where) {
   int64_t step = 0;
   run_groups(1, [&](group::Group& group, int) {
-    FusedWorld world(group, Rule::kAdamW, ways_of(false));
+    Training world(group, Rule::kAdamW, ways_of(false));
     const checkpoint::Parts parts{*world.model, world.optimizer.get()};
     step = checkpoint::load_latest("load", parts, folder.path(), std::nullopt).step;
     expect(world.model->checkpoint_info().last_load.skipped.empty(), where + ": a file that is not whole");

@@ -233,14 +233,10 @@ inline bool names_any(const std::string& text, const CollectiveCall& call) {
 using CallPair = std::pair<size_t, size_t>;
 
 /// Rank `odd` makes the first call and the other ranks the second one, each pair on a group of its own, many at the same
-/// time. `hosts`: two ranks on each of several made-up hosts.
-inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pairs, int odd = 0, bool hosts = false) {
+/// time.
+inline void expect_mismatch(Path path, int size, const std::vector<CallPair>& pairs, int odd = 0) {
   constexpr size_t kAtOnce = 16;
   run_at(path, size, [&](const std::string& place, ddp_group_options options, int rank) {
-    if (hosts) {
-      setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-      options.backend = DDP_BACKEND_AUTO;
-    }
     options.timeout_ms = 50'000;
     options.heartbeat_ms = 1'000;
     std::atomic<size_t> failures{0};

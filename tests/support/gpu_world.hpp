@@ -12,6 +12,10 @@
 
 namespace ddp::test {
 
+/// Where tensors are. kOfPath: on the GPU of the rank on Path::kGpu, else in host memory. kBoth: every third one is in host
+/// memory, the others are on the GPU.
+enum class Home { kOfPath, kHost, kGpu, kBoth };
+
 /// The fake in the place of the module, new and empty; checked when it goes.
 class FakeGpus {
  public:

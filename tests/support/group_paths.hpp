@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One test body on every path of bytes: ranks as threads, processes over shared memory, processes over Gloo.
+// One test body on every transport: ranks as threads, as processes over shared memory, over sockets and on several hosts,
+// and as threads with a fake GPU each. support/suite.hpp makes tests of a list of bodies.
 //
 //   void sums_are_right(Path path) { run_on(path, 3, [](Group& group, int rank) { ... }); }
-//   ... ddp_paths_test(sums_are_right) ...   // three tests
 #pragma once
 
 #include <atomic>
@@ -11,54 +11,59 @@
 #include <functional>
 #include <string>
 
+#include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
 
 namespace ddp::test {
 
-/// kHosts: processes on made-up hosts, two ranks on each, the last one may have one.
-enum class Path { kLocal, kShm, kGloo, kHosts };
+/// kHosts: processes on made-up hosts, two ranks on each, the last one may have one. kGpu: rank r on the fake GPU r.
+enum class Path { kLocal, kShm, kGloo, kHosts, kGpu };
 
-/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then prints it and skips Gloo.
-inline bool has_gloo() {
-  static const bool there = [] {
-    ddp_group_options options = world_options();
-    options.backend = DDP_BACKEND_GLOO;
-    try {
-      run_group_procs(2, options, [](group::Group& group, int) { group.barrier(); });
-      return true;
-    } catch (const std::exception& error) {
-      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
-      std::printf("skipped over Gloo: %s\n", error.what());
-      return false;
-    }
-  }();
-  return there;
-}
+/// What a transport needs, and how a group on it says which it is.
+struct PathRow {
+  const char* name;
+  ddp_backend asked = DDP_BACKEND_AUTO;
+  bool has_processes = false;
+  bool needs_gloo = false;
+  int least = 1;  // ranks; with fewer it would be another transport
+};
+inline constexpr PathRow kPathTable[] = {{"on threads"},
+                                         {"over shared memory", DDP_BACKEND_SHM, true},
+                                         {"over Gloo", DDP_BACKEND_GLOO, true, true},
+                                         {"on several hosts", DDP_BACKEND_AUTO, true, true, 3},
+                                         {"on GPUs"}};
+inline const PathRow& row_of(Path path) { return kPathTable[static_cast<size_t>(path)]; }
 
 /// Each rank's body gets the place where all ranks of the test meet; it makes its groups itself, with `#name` for further
 /// ones.
 inline void run_at(Path path, int size,
                    const std::function<void(const std::string& place, ddp_group_options options, int rank)>& body) {
   static std::atomic<int> next{0};
-  const auto options_of = [&](int rank, ddp_backend backend) {
+  const auto options_of = [&](int rank) {
     ddp_group_options options = world_options();
     options.rank = rank;
     options.world_size = size;
-    options.backend = backend;
+    options.backend = row_of(path).asked;
     return options;
   };
-  if (path == Path::kLocal) {
+  if (!row_of(path).has_processes) {
     const std::string place = "local://path-" + std::to_string(next++);
-    run_ranks(size, [&](int rank) { body(place, options_of(rank, DDP_BACKEND_AUTO), rank); });
+    if (path == Path::kLocal) return run_ranks(size, [&](int rank) { body(place, options_of(rank), rank); });
+    const FakeGpus gpus(static_cast<uint64_t>(size) + 1);
+    run_ranks(size, [&](int rank) {
+      ddp_group_options options = options_of(rank);
+      options.device_index = rank;
+      expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
+      body(place, options, rank);
+    });
+    FakeGpus::expect_correct();
+    FakeGpus::expect_nothing_left();
     return;
   }
   const Folder folder;
   Procs procs(size, [&](int rank, Reporter&) {
     if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-    const ddp_backend backend = path == Path::kHosts ? DDP_BACKEND_AUTO
-                                : path == Path::kShm ? DDP_BACKEND_SHM
-                                                     : DDP_BACKEND_GLOO;
-    body("file://" + folder.path() + "/meet", options_of(rank, backend), rank);
+    body("file://" + folder.path() + "/meet", options_of(rank), rank);
     return std::string("done");
   });
   int rank = 0;
@@ -71,11 +76,21 @@ inline void run_at(Path path, int size,
   expect(failed.empty(), failed);
 }
 
-inline void run_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
+/// A body that may end while other ranks are still at work.
+inline void run_freely_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
   run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
+    const bool is_remote = row_of(path).needs_gloo && size >= row_of(path).least;
+    if (row_of(path).has_processes && size > 1)
+      expect(group->backend() == (is_remote ? DDP_BACKEND_GLOO : DDP_BACKEND_SHM), "the backend that was asked for");
     body(*group, rank);
-    group->barrier();  // no rank leaves while others compare
+  });
+}
+
+inline void run_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
+  run_freely_on(path, size, [&](group::Group& group, int rank) {
+    body(group, rank);
+    group.barrier();  // no rank leaves while others compare
   });
 }
 
@@ -90,9 +105,24 @@ inline void run_pairs_on(Path path, int size, const std::function<void(group::Gr
   });
 }
 
+/// Without the module every group of processes over Gloo fails with NOT_SUPPORTED; a test then prints it and skips Gloo.
+inline bool has_gloo() {
+  static const bool there = [] {
+    try {
+      run_on(Path::kGloo, 2, [](group::Group&, int) {});
+      return true;
+    } catch (const std::exception& error) {
+      if (std::string(error.what()).find("NOT_SUPPORTED") == std::string::npos) throw;
+      std::printf("skipped over Gloo: %s\n", error.what());
+      return false;
+    }
+  }();
+  return there;
+}
+
 template <void (*Body)(Path), Path kPath>
 void on_path(void**) {
-  if (kPath == Path::kLocal || kPath == Path::kShm || has_gloo()) Body(kPath);
+  if (!row_of(kPath).needs_gloo || has_gloo()) Body(kPath);
 }
 
 }  // namespace ddp::test

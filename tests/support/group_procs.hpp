@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "support/group_world.hpp"
@@ -30,6 +32,11 @@ class Folder {
  private:
   std::string path_;
 };
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 inline std::shared_ptr<group::Group> join_process_group(const Folder& folder, int rank, int size,
                                                         ddp_group_options options) {

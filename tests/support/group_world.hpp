@@ -17,6 +17,12 @@ namespace ddp::test {
 /// Make a group of `size` ranks and run the body on each; throws what a rank threw.
 using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
 
+/// A promise that holds on any kind of ranks (support/suite.hpp).
+struct Semantics {
+  const char* name;
+  void (*run)(const RunGroups&);
+};
+
 inline ddp_group_options world_options() {
   ddp_group_options options{};
   options.rank = -1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of promises ({name, run(RunGroups)}) on processes: over shared memory, over Gloo, and on two made-up hosts with
-// shared memory inside them. What needs Gloo is passed over with a line where the module is not there.
+// Ranks that are processes: over shared memory, over Gloo, and on two made-up hosts with shared memory inside them.
 #pragma once
 
 #include <cstdio>
@@ -48,35 +47,6 @@ inline bool gloo_is_there() {
     }
   }();
   return there;
-}
-
-template <const auto& kPromises, size_t kIndex, Hosts kHosts>
-void on_hosts(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  kPromises[kIndex].run(
-      [](int size, const std::function<void(group::Group&, int)>& body) { run_on_hosts(kHosts, size, body); });
-}
-
-template <const auto& kPromises, size_t... kIndex>
-int run_on_processes(std::index_sequence<kIndex...>) {
-  const CMUnitTest tests[] = {
-      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kShared>>, nullptr, nullptr, nullptr}...,
-      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kGloo>>, nullptr, nullptr, nullptr}...,
-      {kPromises[kIndex].name, &guarded<&on_hosts<kPromises, kIndex, Hosts::kSeveral>>, nullptr, nullptr, nullptr}...,
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
-
-template <const auto& kPromises, size_t kIndex>
-void on_threads(void**) {
-  kPromises[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) { run_groups(size, body); });
-}
-
-template <const auto& kPromises, size_t... kIndex>
-int run_on_threads(std::index_sequence<kIndex...>) {
-  const CMUnitTest tests[] = {
-      {kPromises[kIndex].name, &guarded<&on_threads<kPromises, kIndex>>, nullptr, nullptr, nullptr}...};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
 
 }  // namespace ddp::test

@@ -10,7 +10,7 @@
 #include "core/virtual_ranks.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
-#include "support/fused_world.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test::parts {
 
@@ -97,14 +97,14 @@ inline ddp_pass mode_of(const VirtualRanks& ranks, int part) {
 }
 
 /// One part of a step. The third parameter is not used in odd parts; every third part comes in two passes.
-inline void make_part(FusedWorld& world, const Case& how, const VirtualRanks& ranks, int part, int step) {
+inline void make_part(Training& world, const Case& how, const VirtualRanks& ranks, int part, int step) {
   if (how.weighted) set_weight(*world.model, weight_of(part, step));
   world.fill(part, step);
   if (part % 3 == 2) {
     world.reduce({}, {}, DDP_PASS_ACCUMULATE);
     for (size_t p = 0; p < kShapes.size(); ++p) {  // a micro-batch that adds twice as much again
       std::byte* const grad = world.model->table().parameter(static_cast<int32_t>(p)).grad.data;
-      for (int64_t i = 0; i < kShapes[p]; ++i) world.set(grad, i, 3 * FusedWorld::gradient(part, step, p, i));
+      for (int64_t i = 0; i < kShapes[p]; ++i) world.set(grad, i, 3 * Training::gradient(part, step, p, i));
     }
   }
   if (how.scale_adapts && part == 5 && step == 1)
@@ -113,13 +113,13 @@ inline void make_part(FusedWorld& world, const Case& how, const VirtualRanks& ra
 }
 
 /// The model, its optimizer and an average.
-struct Training {
+struct PartTraining {
   const Case& how;
-  FusedWorld world;
+  Training world;
   optim::Ema ema;
   const VirtualRanks ranks;
 
-  Training(group::Group& group, const Case& way)
+  PartTraining(group::Group& group, const Case& way)
       : how(way), world(group, way.rule, way.ways), ema(world.model, {0.5}), ranks(ranks_of(group)) {
     if (how.loss_scale == 1) return;
     ddp_loss_scale_options scale{};

@@ -2,7 +2,7 @@
 // The parameters that are exchanged together: their global values and momentum, and the model, on a group of its own, whose
 // gradients are their movements.
 // Threads: one at a time.
-// Tested by conformance/outer_threads_test.cpp and conformance/outer_processes_test.cpp.
+// Tested by conformance/outer_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 // all ranks. After a recovery of the model's group both are made anew. Global values, momentum and counters are equal on all
 // ranks and are kept as such with the replicas: a recovery and a rank that joins get them from a survivor.
 // Memory: 12 bytes a parameter: global value, momentum, movement. Threads: one at a time.
-// Tested by conformance/outer_threads_test.cpp, conformance/outer_processes_test.cpp, capi/outer_test.c and
+// Tested by conformance/outer_test.cpp, capi/outer_test.c and
 // capi/outer_recovery_test.cpp.
 #pragma once
 

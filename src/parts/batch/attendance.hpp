@@ -2,7 +2,7 @@
 // How this rank takes part in the passes of its model, and what it learns of the other ranks: a rank may have no batch,
 // weigh less, or have run out of data and only answer (uneven_inputs).
 // Threads: one at a time, but for mine(), which whoever starts a bucket calls, one at a time.
-// Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+// Tested by conformance/uneven_test.cpp.
 #pragma once
 
 #include <cstdint>

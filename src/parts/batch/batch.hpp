@@ -2,7 +2,7 @@
 // The part of passes that the division of the global batch is: how this rank takes part and weighs (attendance.hpp), and
 // which parts of the batch it works on before the ranks reduce (batch_parts.hpp).
 // Threads: as PassPart.
-// Tested by conformance/uneven_threads_test.cpp and conformance/virtual_ranks_test.cpp.
+// Tested by conformance/uneven_test.cpp and conformance/virtual_ranks_test.cpp.
 #pragma once
 
 #include <cstdint>

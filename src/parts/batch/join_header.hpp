@@ -5,7 +5,7 @@
 // It is a bucket without gradients that goes before the buckets of a pass, on the same queue: no training rank waits for it,
 // and the order of collectives stays the same on all ranks. Other calls on the model (buffers, checks, checkpoints) wait for
 // it first. Cost: one announcement (shared memory) or one header round (sockets), during the pass. Threads: those of the
-// pass. Tested by conformance/uneven_threads_test.cpp and conformance/uneven_processes_test.cpp.
+// pass. Tested by conformance/uneven_test.cpp.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 //              bytes on the wire"), or those of 16 bits between GPUs as F32
 //   kCallback  `body` reduces a copy of the bucket with collectives of its own, on the queue (hook_bucket.hpp)
 //   kPulled    the same, by the program itself between the calls next_bucket and finish_bucket
-// Tested by conformance/wire_hook_threads_test.cpp.
+// Tested by conformance/wire_hook_test.cpp.
 #pragma once
 
 #include <functional>

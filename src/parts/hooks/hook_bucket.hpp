@@ -3,7 +3,7 @@
 // rank's gradients, times its weight, and ends as what every rank's gradients become. Gradients follow each other on 64-byte
 // boundaries with zeros between.
 // Threads: the hook's. Usable between open and close alone (INVALID_STATE otherwise).
-// Tested by conformance/hook_threads_test.cpp, conformance/hook_processes_test.cpp and capi/hook_test.c.
+// Tested by conformance/hook_test.cpp and capi/hook_test.c.
 #pragma once
 
 #include <cstdint>

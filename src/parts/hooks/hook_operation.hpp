@@ -4,7 +4,7 @@
 // uses is left as it is; a bucket with something missing never comes to the hook.
 // Cost: one copy each way and two small gathers, besides what the hook does. Allocates nothing after it was made.
 // Threads: start from the thread that marks; the rest from the queue's, or (pulled) the program's.
-// Tested by conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
+// Tested by conformance/hook_test.cpp.
 #pragma once
 
 #include <atomic>

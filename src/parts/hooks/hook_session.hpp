@@ -5,7 +5,7 @@
 // only if all ranks announce the same. So if a hook fails on one rank, or takes another branch there, all ranks know it in
 // the same round: the pass fails on all with its text, and the group stays usable. Cost: one gather of half a KiB a rank for
 // each round. Threads: one at a time (the queue's, or the program's for buckets that are pulled). Tested by
-// conformance/hook_threads_test.cpp and conformance/hook_processes_test.cpp.
+// conformance/hook_test.cpp.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 // The part of passes that a hook on copies of the buckets is: makes the operations of the buckets, and gives them to the
 // program where it pulls them.
 // Threads: as PassPart; next() and finish() as HookOperation.
-// Tested by conformance/hook_threads_test.cpp and capi/hook_test.c.
+// Tested by conformance/hook_test.cpp and capi/hook_test.c.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass between processes, over shared memory and over Gloo: every promise of conformance/pass_semantics.hpp, the
-// collectives' bits, and the reports that other ranks get when a rank is killed or stopped.
+// The pass: every promise of conformance/pass_semantics.hpp on every transport, and the reports that other ranks get when a
+// rank is killed or stopped.
 #include <signal.h>
 
 #include "conformance/pass_semantics.hpp"
 #include "control/control.hpp"
-#include "support/group_paths.hpp"
+#include "support/suite.hpp"
 
 namespace ddp::test {
 namespace {
@@ -14,17 +14,6 @@ ddp_group_options options_of(ddp_backend backend) {
   ddp_group_options options = world_options();
   options.backend = backend;
   return options;
-}
-
-template <size_t kIndex, ddp_backend kBackend>
-void on_processes(void**) {
-  if (kBackend == DDP_BACKEND_GLOO && !has_gloo()) return;
-  kPassSemantics[kIndex].run([](int size, const std::function<void(group::Group&, int)>& body) {
-    run_group_procs(size, options_of(kBackend), [&](group::Group& group, int rank) {
-      expect(size == 1 || group.backend() == kBackend, "the backend that was asked for");
-      body(group, rank);
-    });
-  });
 }
 
 /// Rank 1 of 4 gets `number` in the middle of training; the others must name it.
@@ -109,20 +98,15 @@ void the_process_makes_a_new_group_after_a_failure(void**) {
   }
 }
 
-template <size_t... kIndex>
-int run_all(std::index_sequence<kIndex...>) {
-  const CMUnitTest tests[] = {
-      {kPassSemantics[kIndex].name, &guarded<&on_processes<kIndex, DDP_BACKEND_SHM>>, nullptr, nullptr, nullptr}...,
-      {kPassSemantics[kIndex].name, &guarded<&on_processes<kIndex, DDP_BACKEND_GLOO>>, nullptr, nullptr, nullptr}...,
-      ddp_test(a_killed_rank_is_named_over_shared_memory),
-      ddp_test(a_killed_rank_is_named_over_gloo),
-      ddp_test(a_stopped_rank_is_named_over_shared_memory),
-      ddp_test(the_process_makes_a_new_group_after_a_failure),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
-
 }  // namespace
 }  // namespace ddp::test
 
-int main() { return ddp::test::run_all(std::make_index_sequence<std::size(ddp::test::kPassSemantics)>()); }
+int main(int argc, char** argv) {
+  using namespace ddp::test;
+  Suite suite(argc, argv);
+  suite.promises(kPassSemantics);
+  suite.alone({ddp_named(a_killed_rank_is_named_over_shared_memory), ddp_named(a_killed_rank_is_named_over_gloo),
+               ddp_named(a_stopped_rank_is_named_over_shared_memory),
+               ddp_named(the_process_makes_a_new_group_after_a_failure)});
+  return suite.run();
+}

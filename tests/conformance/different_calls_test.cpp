@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads and make different collective calls learn it at once, and a rank that is late is waited for.
+// Ranks that make different collective calls learn it at once, on every transport, and a rank that is late is waited for.
 #include "support/different_calls.hpp"
+
+#include "support/suite.hpp"
 
 namespace ddp::test {
 namespace {
 
-void every_pair_of_different_calls_is_a_mismatch(void**) { expect_mismatch(Path::kLocal, 2, all_pairs()); }
+void every_pair_of_different_calls_is_a_mismatch(Path path) { expect_mismatch(path, 2, all_pairs()); }
+
+void some_pairs_are_a_mismatch(Path path) { expect_mismatch(path, 2, some_pairs()); }
 
 void so_it_is_when_two_ranks_agree_against_one(void**) { expect_mismatch(Path::kLocal, 3, some_pairs()); }
 
-void a_late_rank_is_waited_for(void**) { expect_patience(Path::kLocal); }
+const std::vector<CallPair> kFewPairs = {{0, 7}, {7, 0}, {22, 18}, {23, 9}, {15, 23}, {19, 24}, {1, 5}};
+
+void two_ranks_against_one(Path path) { expect_mismatch(path, 3, kFewPairs); }
+
+void some_pairs_with_two_ranks_on_each_host(Path path) {
+  for (const int odd : {0, 3}) expect_mismatch(path, 4, kFewPairs, odd);
+}
+
+void a_late_rank_is_waited_for(Path path) { expect_patience(path); }
 
 /// A rank that computes inside its pass is not blocked, whatever its lane waits for.
 void a_rank_that_computes_is_waited_for(void**) {
@@ -59,14 +71,14 @@ void random_delays_are_no_mismatch(void**) {
 }  // namespace
 }  // namespace ddp::test
 
-int main() {
+int main(int argc, char** argv) {
   using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(every_pair_of_different_calls_is_a_mismatch),
-      ddp_test(so_it_is_when_two_ranks_agree_against_one),
-      ddp_test(a_late_rank_is_waited_for),
-      ddp_test(a_rank_that_computes_is_waited_for),
-      ddp_test(random_delays_are_no_mismatch),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  Suite suite(argc, argv);
+  suite.on({Path::kLocal, Path::kShm}, {ddp_named(every_pair_of_different_calls_is_a_mismatch)});
+  suite.on({Path::kGloo}, {ddp_named(some_pairs_are_a_mismatch), ddp_named(two_ranks_against_one)});
+  suite.on({Path::kHosts}, {ddp_named(some_pairs_with_two_ranks_on_each_host)});
+  suite.on(kThreePaths, {ddp_named(a_late_rank_is_waited_for)});
+  suite.alone({ddp_named(so_it_is_when_two_ranks_agree_against_one), ddp_named(a_rank_that_computes_is_waited_for),
+               ddp_named(random_delays_are_no_mismatch)});
+  return suite.run();
 }

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// An outer optimizer with ranks as threads: every promise of conformance/outer_semantics.hpp.
-#include "conformance/outer_semantics.hpp"
-#include "support/on_processes.hpp"
-
-int main() {
-  using namespace ddp::test;
-  return run_on_threads<kOuterSemantics>(std::make_index_sequence<std::size(kOuterSemantics)>());
-}
