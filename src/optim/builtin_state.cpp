@@ -32,7 +32,8 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
     const OwnedParts theirs = stage->ownership().parts(rank, index);
-    made.parts.emplace_back(theirs.begin(), theirs.end());
+    std::vector<OwnedSpan>& spans = made.parts.emplace_back(theirs.begin(), theirs.end());
+    for (OwnedSpan& span : spans) span.piece = 0;  // the number may be another one on a rank that has joined
   }
   tensors.push_back(std::move(made));
 }

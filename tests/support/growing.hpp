@@ -121,7 +121,7 @@ class Growing {
     repeat([&] { return ddp_model_reopen(model_, nullptr); });
     if (id_ == plan_.dies && plan_.when == GrowingPlan::Moment::kBuilding) std::raise(SIGKILL);
     must(ddp_model_remove_parameter(model_, 0));
-    for (float& each : added_) each = id_ == 0 ? 1.0F : 9.0F;  // rank 0's values are taken
+    for (float& each : added_) each = id_ <= 1 ? 1.0F : 9.0F;  // rank 0's values are taken
     add(added_, "added", &index_of_added_);
   }
   void grow() {

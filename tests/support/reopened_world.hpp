@@ -49,7 +49,7 @@ class ReopenedWorld {
     options.own_values = ways.own_values ? 1 : 0;
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (const auto& [name, size] : parameters) add(name, size);
-    momentum = make_momentum(named("m"));
+    if (!named("m").empty()) momentum = make_momentum(named("m"));
     adam = make_adam(ways.listed ? named("a") : std::vector<int32_t>());
     ema = std::make_shared<optim::Ema>(model, std::vector<double>{0.5, 0.875});
     model->replicas().keep_equal(ema);
