@@ -161,8 +161,41 @@ func (m *Model) Commit() error {
 	}
 	if m.own && m.stream == 0 {
 		dropAll(m.values)
-		m.values = nil
+		m.values = make([]*hold, len(m.values))
 	}
+	return nil
+}
+
+// Reopen leads the committed model back to building, with what it has learnt: parameters and buffers are added and removed, then Commit
+// takes it into use again. What stays keeps its index, its value and its gradient, the state of optimizers and averages. Collective.
+// Experimental.
+func (m *Model) Reopen() error {
+	defer runtime.KeepAlive(m)
+	return low.Ddp_model_reopen(m.id(), m.stream)
+}
+
+// RemoveParameter takes a parameter out of a model that is building; its index is not used again. Experimental.
+func (m *Model) RemoveParameter(index int) error {
+	defer runtime.KeepAlive(m)
+	if err := low.Ddp_model_remove_parameter(m.id(), int32(index)); err != nil {
+		return err
+	}
+	m.dropGrad(index)
+	if m.values[index] != nil {
+		m.values[index].drop()
+		m.values[index] = nil
+	}
+	return nil
+}
+
+// RemoveBuffer takes a buffer out of a model that is building, by the number that AddBuffer gave. Experimental.
+func (m *Model) RemoveBuffer(index int) error {
+	defer runtime.KeepAlive(m)
+	if err := low.Ddp_model_remove_buffer(m.id(), int32(index)); err != nil {
+		return err
+	}
+	m.buffers[index].drop()
+	m.buffers[index] = nil
 	return nil
 }
 

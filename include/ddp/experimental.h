@@ -13,6 +13,7 @@
 #include "ddp/custom.h"
 #include "ddp/hook.h"
 #include "ddp/buckets.h"
+#include "ddp/reopen.h"
 #include "ddp/join.h"
 #include "ddp/local_sgd.h"
 #include "ddp/rows.h"

@@ -143,6 +143,8 @@ inline void check_index(const model::Model& model, int32_t index, const char* fu
   if (index < 0 || index >= model.table().parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d; the model has %d parameters, counted from 0", function,
                      index, model.table().parameter_count());
+  if (model.table().parameter(index).removed)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, and that parameter was removed", function, index);
 }
 
 /// A tensor in host memory, checked; for calls that take no other.

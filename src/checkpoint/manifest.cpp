@@ -35,8 +35,10 @@ const char* folder_of(Part part) noexcept {
 std::vector<Item> list_items(const Parameters& table, std::vector<Item> others) {
   std::vector<Item> items;
   items.reserve(table.parameters().size() + table.buffers().size() + others.size());
-  for (const Parameter& parameter : table.parameters()) items.push_back({Part::kModel, parameter.name, parameter.value});
-  for (const Buffer& buffer : table.buffers()) items.push_back({Part::kModel, buffer.name, buffer.value});
+  for (const Parameter& parameter : table.parameters())
+    if (!parameter.removed) items.push_back({Part::kModel, parameter.name, parameter.value});
+  for (const Buffer& buffer : table.buffers())
+    if (!buffer.removed) items.push_back({Part::kModel, buffer.name, buffer.value});
   std::move(others.begin(), others.end(), std::back_inserter(items));
   if (static_cast<int64_t>(items.size()) > kMaxTensors)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "the checkpoint would have %zu tensors; %lld are possible", items.size(),

@@ -52,16 +52,20 @@ int64_t bytes_in(const std::string& line) {
 std::vector<std::string> describe_model(const Parameters& table, const ddp_model_options& options, const std::string& hook) {
   std::vector<std::string> lines;
   lines.push_back(std::string("the library's version is ") + DDP_VERSION_STRING);
-  lines.push_back("the number of parameters is " + std::to_string(table.parameters().size()));
-  lines.push_back("the number of buffers is " + std::to_string(table.buffers().size()));
-  size_t index = 0;
+  const auto is_there = [](const auto& lent) { return !lent.removed; };
+  const auto count = [&](const auto& all) { return std::to_string(std::count_if(all.begin(), all.end(), is_there)); };
+  lines.push_back("the number of parameters is " + count(table.parameters()));
+  lines.push_back("the number of buffers is " + count(table.buffers()));
+  size_t position = 0;
   for (const Parameter& parameter : table.parameters())
-    lines.push_back("parameter " + std::to_string(index++) + " is " + quoted(parameter.name) + " " +
-                    describe(declared_view(parameter.value, parameter.declared)));
-  index = 0;
+    if (is_there(parameter))
+      lines.push_back("parameter " + std::to_string(position++) + " is " + quoted(parameter.name) + " " +
+                      describe(declared_view(parameter.value, parameter.declared)));
+  position = 0;
   for (const Buffer& buffer : table.buffers())
-    lines.push_back("buffer " + std::to_string(index++) + " is " + quoted(buffer.name) + " " +
-                    describe(declared_view(buffer.value, buffer.declared)));
+    if (is_there(buffer))
+      lines.push_back("buffer " + std::to_string(position++) + " is " + quoted(buffer.name) + " " +
+                      describe(declared_view(buffer.value, buffer.declared)));
   lines.push_back("first_bucket_bytes is " + std::to_string(options.first_bucket_bytes));
   lines.push_back("bucket_bytes is " + std::to_string(options.bucket_bytes));
   lines.push_back(std::string("reduce is ") + reduce_name(options.reduce));

@@ -90,6 +90,12 @@ void MemoryRanges::await_grad(int32_t index, const Tensor& from) {
   grads_[static_cast<size_t>(index)].awaited = true;
 }
 
+void MemoryRanges::drop_grad(int32_t index, const Tensor& from) {
+  if (from.count == 0) return;
+  const std::lock_guard lock(mutex_);
+  static_cast<void>(take(index, from));
+}
+
 void MemoryRanges::contest(Ranges::node_type node) noexcept {
   Grad& grad = grads_[static_cast<size_t>(node.mapped().owner.index)];
   grad.node = std::move(node);

@@ -47,6 +47,8 @@ class MemoryRanges {
   void move_grad(int32_t index, const Tensor& from, const Tensor& to, const IsMarked& is_marked);
   /// The gradient, which is registered at `from`, has no memory until it moves.
   void await_grad(int32_t index, const Tensor& from);
+  /// The gradient is no more.
+  void drop_grad(int32_t index, const Tensor& from);
   /// Some of the gradient's memory was given to another one later, or belongs to one that is marked; or it has none yet.
   [[nodiscard]] bool is_contested(int32_t index) const noexcept {
     return grads_[static_cast<size_t>(index)].contested.load(std::memory_order_acquire);

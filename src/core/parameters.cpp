@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/parameters.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 
 namespace ddp {
@@ -129,13 +131,66 @@ int32_t Parameters::add_parameter(std::string name, const Tensor& value, const T
   return parameter_count() - 1;
 }
 
+void Parameters::remove_parameter(int32_t index) {
+  if (index < 0 || index >= parameter_count() || parameter(index).removed)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_remove_parameter: there is no parameter %d; %d were added, counted from 0", index,
+                     parameter_count());
+  Parameter& of = parameter(index);
+  if (of.awaits_grad()) --awaited_;
+  if (of.grad.data != nullptr && of.owned_grad) memory_.release(of.grad);
+  if (of.grad.data != nullptr && !of.owned_grad) memory_.drop_grad(index, of.grad);
+  memory_.release(of.value);
+  names_.erase(of.name);
+  Parameter gone;
+  gone.declared = of.declared;
+  gone.value = gone.grad = flat_tensor(nullptr, of.value.dtype, 0);
+  gone.removed = true;
+  of = std::move(gone);
+}
+
+void Parameters::remove_buffer(int32_t index) {
+  const auto count = static_cast<int32_t>(buffers_.size());
+  if (index < 0 || index >= count || buffers_[static_cast<size_t>(index)].removed)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                     "ddp_model_remove_buffer: there is no buffer %d; %d were added, counted from 0", index, count);
+  Buffer& of = buffers_[static_cast<size_t>(index)];
+  memory_.release(of.value);
+  names_.erase(of.name);
+  of = Buffer{"", flat_tensor(nullptr, of.value.dtype, 0), of.declared, true};
+}
+
+std::vector<int32_t> Parameters::present() const {
+  std::vector<int32_t> indices;
+  for (int32_t index = 0; index < parameter_count(); ++index)
+    if (!parameter(index).removed) indices.push_back(index);
+  return indices;
+}
+
+std::vector<int32_t> Parameters::positions_of(const std::vector<int32_t>& indices) const {
+  const std::vector<int32_t> all = present();
+  std::vector<int32_t> positions;
+  for (const int32_t index : indices)
+    if (const auto at = std::lower_bound(all.begin(), all.end(), index); at != all.end() && *at == index)
+      positions.push_back(static_cast<int32_t>(at - all.begin()));
+  return positions;
+}
+
+std::vector<int32_t> Parameters::indices_at(const std::vector<int32_t>& positions) const {
+  const std::vector<int32_t> all = present();
+  std::vector<int32_t> indices;
+  for (const int32_t position : positions)
+    if (position >= 0 && static_cast<size_t>(position) < all.size()) indices.push_back(all[static_cast<size_t>(position)]);
+  return indices;
+}
+
 int32_t Parameters::add_buffer(std::string name, const Tensor& value) {
   check_name(name);
   const std::string what = "buffer \"" + name + "\"";
   check_memory(value, what);
   memory_.claim(value, {MemoryRanges::Kind::kBuffer, static_cast<int32_t>(buffers_.size())});
   names_.insert(name);
-  buffers_.push_back(Buffer{std::move(name), real_view(value), value.dtype});
+  buffers_.push_back(Buffer{std::move(name), real_view(value), value.dtype, false});
   return static_cast<int32_t>(buffers_.size()) - 1;
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the caller lent: parameters with their gradients, and buffers, in registration order. Frozen by commit.
+// What is removed leaves its place, without elements and without a name, so that the others keep their numbers. Ranks number
+// what is there by position, because a rank that joins registers only that.
 // A parameter is on a GPU, with its gradient, iff parameter.value.is_on_gpu(); all such tensors are on one GPU.
 // Tested by unit/core/table_test.cpp.
 #pragma once
@@ -23,6 +25,7 @@ struct Parameter {
   bool owned_grad = false;        // libddp provides the gradient's memory
   bool owned_value = false;       // libddp provides the value's memory, since commit
   std::byte* stand_in = nullptr;  // memory in the place of a gradient that comes later; NULL: this one does not
+  bool removed = false;           // nothing is there any more
   bool replanned = false;         // on a GPU: since a recovery the buckets are not those by which that memory is laid out
 
   /// Is it at the place of its bucket's plan, in one block with the others of the bucket that libddp provides?
@@ -38,6 +41,7 @@ struct Buffer {
   std::string name;
   Tensor value;
   ddp_dtype declared = DDP_F32;
+  bool removed = false;
 };
 
 class Parameters {
@@ -46,6 +50,9 @@ class Parameters {
   /// device than the value's).
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad);
   int32_t add_buffer(std::string name, const Tensor& value);
+  /// Throws INVALID_ARGUMENT if there is none.
+  void remove_parameter(int32_t index);
+  void remove_buffer(int32_t index);
   /// Its gradient, which was added with this memory, comes later: until then nothing in it counts.
   void await_grad(int32_t index);
 
@@ -70,6 +77,12 @@ class Parameters {
   [[nodiscard]] Parameter& parameter(int32_t index) { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] const Parameter& parameter(int32_t index) const { return parameters_[static_cast<size_t>(index)]; }
   [[nodiscard]] int32_t parameter_count() const noexcept { return static_cast<int32_t>(parameters_.size()); }
+  /// Numbers of the parameters that are there, ascending: what is at a position.
+  [[nodiscard]] std::vector<int32_t> present() const;
+  /// The positions of parameters; what is not there has none.
+  [[nodiscard]] std::vector<int32_t> positions_of(const std::vector<int32_t>& indices) const;
+  /// The way back, of the positions that there are.
+  [[nodiscard]] std::vector<int32_t> indices_at(const std::vector<int32_t>& positions) const;
   /// The first parameter that awaits its gradient; -1: none does.
   [[nodiscard]] int32_t first_awaited() const noexcept;
   /// The GPU of the parameters; NULL: all are in host memory.

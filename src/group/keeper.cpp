@@ -13,13 +13,13 @@
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
+#include "group/relayout.hpp"
 #include "group/survival.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{4} << 20;
 constexpr int64_t kSpareBytes = 4096;    // numbers of the note may grow
 constexpr int64_t kPresent = INT64_MAX;  // in the place of a set: newer than all that was kept
 
@@ -28,37 +28,6 @@ struct Words {
   enum Word : size_t { kProblem, kAnew, kEpoch, kNoEpoch, kStep, kNoStep, kWords };
   std::array<int64_t, kWords> values{};
 };
-
-const gpu::Device* device_of(const std::vector<KeptTensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const KeptTensor& each : tensors) all.push_back(each.tensor);
-  return gpu::device_of(all);
-}
-
-/// Bytes [at, at + bytes) of a part, which has these pieces, into what this rank has of the tensors.
-void take(gpu::Transfer& transfer, const std::vector<KeptPiece>& pieces, const std::vector<KeptTensor>& tensors,
-          int32_t rank, int64_t at, int64_t bytes, const std::byte* from) {
-  for (const KeptPiece& piece : pieces) {
-    const int64_t begin = std::max(at, piece.at), end = std::min(at + bytes, piece.at + piece.bytes);
-    if (begin >= end) continue;
-    const KeptTensor& to = tensors[piece.item];
-    const int64_t first = piece.first + begin - piece.at, last = first + end - begin;  // bytes of the tensor
-    if (to.parts.empty()) {
-      transfer.write_from(to.tensor, first, last - first, from + (begin - at));
-      continue;
-    }
-    const int64_t element = dtype_size(to.tensor.dtype);
-    int64_t held = 0;
-    for (const OwnedSpan& span : to.parts[static_cast<size_t>(rank)]) {
-      const int64_t mine = std::max(first, span.first * element);
-      const int64_t till = std::min(last, (span.first + span.count) * element);
-      if (mine < till)
-        transfer.write_from(to.tensor, held + mine - span.first * element, till - mine,
-                            from + (begin - at) + (mine - first));
-      held += span.count * element;
-    }
-  }
-}
 
 /// Throws MISMATCH unless the tensors are those that were kept, of all models that are `torn`.
 void require_alike(const KeptTable& kept, const KeptTable& now, const std::vector<int32_t>& torn) {
@@ -311,23 +280,11 @@ void Keeper::go_back(Group& group, const Followers& all, const Found& found, con
 /// Gives the hash of all that has arrived.
 uint64_t Keeper::load_tensors(Group& group, const KeptTable& table, const Found& found,
                               const std::vector<KeptTensor>& tensors) {
-  std::vector<std::byte> chunk(static_cast<size_t>(kChunkBytes));
-  Hasher hasher;
-  for (int32_t part = 0; part < table.ranks; ++part) {
-    const int32_t giver = found.givers[static_cast<size_t>(part)];
-    const std::vector<KeptPiece> pieces = pieces_of(table.items, table.ranks, part);
-    const std::byte* const from = group.rank() == giver ? find(found.generation, part) : nullptr;
-    for (int64_t at = 0, end = end_of(pieces); at < end; at += kChunkBytes) {
-      const int64_t bytes = std::min(kChunkBytes, end - at);
-      if (from != nullptr) std::copy_n(from + at, bytes, chunk.data());
-      group.broadcast(flat_tensor(chunk.data(), DDP_U8, bytes), giver);
-      hasher.add(chunk.data(), static_cast<size_t>(bytes));
-      or_break(group, Part::kOwn, [&] { take(transfer(tensors), pieces, tensors, group.rank(), at, bytes, chunk.data()); });
-    }
-  }
-  or_break(group, Part::kOwn, [&] { transfer(tensors).finish(); });
+  const auto part = [&](int32_t number) { return find(found.generation, number); };
+  or_break(group, Part::kOwn, [&] { static_cast<void>(transfer(tensors)); });
+  const uint64_t hash = give_parts(group, table, found.givers, part, tensors, *transfer_);
   transfer_.reset();
-  return hasher.value();
+  return hash;
 }
 
 Keeper::Outcome Keeper::end_recovery() noexcept {

@@ -48,9 +48,11 @@ uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_
   std::vector<std::vector<std::string>> by_rank;
   for (const std::string& answer : group.gather("model description", packed)) by_rank.push_back(unpack_lines(answer));
   const auto other = std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& each) { return each != by_rank[0]; });
+  ErrorDetails details = details_of_difference(by_rank);
+  details.parameters = table.indices_at(details.parameters);
   throw Error(DDP_ERROR_MISMATCH, "ddp_model_commit: the ranks registered different models: " +
                                       first_difference(by_rank).value_or("their hashes differ but not their descriptions"))
-      .with(details_of_difference(by_rank))
+      .with(std::move(details))
       .about(static_cast<int32_t>(other == by_rank.end() ? -1 : other - by_rank.begin()));
 }
 
@@ -58,6 +60,10 @@ void distribute_values(group::Group& group, const Parameters& table, int32_t roo
   std::vector<Tensor> tensors;
   for (const Parameter& parameter : table.parameters()) tensors.push_back(parameter.value);
   for (const Buffer& buffer : table.buffers()) tensors.push_back(buffer.value);
+  distribute(group, tensors, root, stream);
+}
+
+void distribute(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream) {
   broadcast_coalesced(group, tensors, root, stream);
   if (const gpu::Device* const device = gpu::device_of(tensors); device != nullptr && group.size() > 1)
     group::or_break(group, group::Part::kOwn, [&] { await_values(group, *device, stream); });

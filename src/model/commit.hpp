@@ -19,6 +19,8 @@ namespace ddp::model {
 [[nodiscard]] uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_model_options& options,
                                       const std::string& hook, std::vector<std::string> more);
 
+/// Values from `root` to all ranks; those on a GPU in the order of the stream.
+void distribute(group::Group& group, const std::vector<Tensor>& tensors, int32_t root, void* stream);
 /// Values of all parameters and buffers from `root` to all ranks; those on a GPU in the order of the stream.
 void distribute_values(group::Group& group, const Parameters& table, int32_t root, void* stream = nullptr);
 

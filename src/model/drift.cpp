@@ -144,21 +144,24 @@ void NamedTensors::add(std::string name, const Tensor& tensor) {
 }
 
 void NamedTensors::add_values(const Parameters& table) {
-  for (const Parameter& each : table.parameters()) add("parameter \"" + each.name + "\"", each.value);
+  for (const Parameter& each : table.parameters())
+    if (!each.removed) add("parameter \"" + each.name + "\"", each.value);
 }
 
 void NamedTensors::add_buffers(const Parameters& table) {
-  for (const Buffer& each : table.buffers()) add("buffer \"" + each.name + "\"", each.value);
+  for (const Buffer& each : table.buffers())
+    if (!each.removed) add("buffer \"" + each.name + "\"", each.value);
 }
 
 std::optional<Drift> find_drift(group::Group& group, const Parameters& table, Compare compare, void* stream) {
   NamedTensors compared;
   compared.add_values(table);
+  const size_t parameters = compared.names.size();
   if (compare == Compare::kAll) compared.add_buffers(table);
   std::optional<Drift> drift = find_drift(group, compared, stream);
   if (!drift) return drift;
-  drift->only_buffers = drift->first >= table.parameters().size();
-  std::erase_if(drift->differing, [&](int32_t tensor) { return tensor >= table.parameter_count(); });
+  drift->only_buffers = drift->first >= parameters;
+  drift->differing = table.indices_at(drift->differing);
   return drift;
 }
 

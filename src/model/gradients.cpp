@@ -18,16 +18,29 @@ constexpr const char* kTooLate =
 
 }  // namespace
 
-std::vector<PlanItem> plan_items(const Parameters& table) {
+std::vector<PlanItem> plan_items(const Parameters& table, const std::vector<int32_t>& present) {
   std::vector<PlanItem> items;
-  for (const Parameter& parameter : table.parameters())
-    items.push_back(PlanItem{parameter.value.count, parameter.value.dtype, parameter.value.is_on_gpu()});
+  for (const int32_t index : present) {
+    const Tensor& value = table.parameter(index).value;
+    items.push_back(PlanItem{value.count, value.dtype, value.is_on_gpu()});
+  }
   return items;
 }
 
 void Gradients::set_buckets(std::span<const int32_t> numbers) {
   model_.require_building("ddp_model_set_buckets");
-  buckets_ = read_given_buckets(numbers, plan_items(table_));
+  const std::vector<int32_t> present = table_.present();
+  std::vector<int32_t> positions;
+  for (const int32_t number : numbers) {
+    const auto at = std::lower_bound(present.begin(), present.end(), number);
+    const bool is_there = number < 0 || (at != present.end() && *at == number);
+    if (!is_there)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT,
+                       "ddp_model_set_buckets: there is no parameter %d; the model has %zu parameters", number,
+                       present.size());
+    positions.push_back(number < 0 ? number : static_cast<int32_t>(at - present.begin()));
+  }
+  buckets_ = read_given_buckets(positions, plan_items(table_, present));
 }
 
 void Gradients::zero(void* stream) {

@@ -27,9 +27,11 @@ class Gradients {
   /// `table`: the model's.
   Gradients(Model& model, Parameters& table) noexcept : model_(model), table_(table) {}
 
-  /// The program's plan of buckets, before commit. `numbers`: as read_given_buckets().
+  /// The program's plan of buckets, before commit. `numbers`: as read_given_buckets(), by index.
   void set_buckets(std::span<const int32_t> numbers);
-  /// None: the library makes the plan.
+  /// The library makes the plan again.
+  void forget_buckets() noexcept { buckets_.clear(); }
+  /// By position. None: the library makes the plan.
   [[nodiscard]] const GivenBuckets& buckets() const noexcept { return buckets_; }
 
   void zero(void* stream = nullptr);
@@ -77,8 +79,8 @@ class Gradients {
   device::Norms norms_;
 };
 
-/// What a plan of buckets is made of.
-[[nodiscard]] std::vector<PlanItem> plan_items(const Parameters& table);
+/// What a plan of buckets is made of, by position.
+[[nodiscard]] std::vector<PlanItem> plan_items(const Parameters& table, const std::vector<int32_t>& present);
 
 /// The sum over all ranks, on all ranks. Collective.
 void join_sums(group::Group& group, ExactSum& sum);

@@ -63,6 +63,12 @@ uint64_t layout_of(const Plan& plan) {
   return layout;
 }
 
+/// The pieces of a plan, which name positions in `present`, name parameters from now on.
+void name_parameters(Plan& plan, const std::vector<int32_t>& present) noexcept {
+  for (PlannedBucket& bucket : plan)
+    for (PlannedPiece& piece : bucket.pieces) piece.parameter = present[static_cast<size_t>(piece.parameter)];
+}
+
 void say_plan(const Parameters& table, const Plan& plan) {
   if (!os::log_enabled(DDP_LOG_DEBUG)) return;
   os::log(DDP_LOG_DEBUG, "the model: %d parameters in %zu buckets", table.parameter_count(), plan.size());
@@ -167,9 +173,10 @@ void Model::commit(void* stream) {
   if (rejoin_ != nullptr && rejoin_->take_commit()) return;
   require_live("ddp_model_commit");
   if (pass_ != nullptr)
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "ddp_model_commit: the model is already committed; a model is committed once, after its last parameter "
-                     "was added");
+    throw make_error(
+        DDP_ERROR_INVALID_STATE,
+        "ddp_model_commit: the model is already committed; ddp_model_reopen lets it grow, before it is committed "
+        "again");
   if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
   on_error<Error>([&] { commit_now(stream); },
                   [this](const Error& error) {
@@ -207,57 +214,76 @@ int32_t Model::join_group(void* stream) {
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, std::move(more));
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) group_->gpu().connect();
-  Plan plan = this->plan();
+  const std::vector<int32_t> present = table_.present();
+  Plan plan = this->plan(present, true);
+  const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;  // of positions
+  name_parameters(plan, present);
   if (group_->rank() == 0) say_plan(table_, plan);
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
-  const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;
   pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
   optimizer_slot_.attach_all();
   pass_->results().go_on_from(replicas_.final_passes());
+  Reopened::finish(*this);
   return source;
 }
 
-Plan Model::plan() const {
-  std::vector<PlanItem> items = plan_items(table_);
-  optimizer_slot_.number(items);
-  if (!gradients_.buckets().empty()) return plan_given_buckets(gradients_.buckets(), items, group_->size());
+Plan Model::plan(const std::vector<int32_t>& present, bool all) const {
+  std::vector<PlanItem> items = plan_items(table_, present);
+  if (all) optimizer_slot_.number(items);
+  if (all && !gradients_.buckets().empty()) return plan_given_buckets(gradients_.buckets(), items, group_->size());
   const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
   return plan_buckets(items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized),
                       oversized);
 }
 
-/// The memory stays where it is. On a GPU a bucket is reduced in one block, which is laid out for a number of ranks; where
-/// the ranks are others, it goes through a copy.
+/// The memory stays where it is; what was added since has memory of its own. On a GPU a bucket is reduced in one block,
+/// which is laid out for a number of ranks; where the ranks are others, it goes through a copy.
 void Model::look_at_layout(const Plan& plan) {
-  const bool replanned = memory_.layout != layout_of(plan);
+  const bool replanned = memory_.layout == 0 || memory_.layout != layout_of(plan);
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
     if (Parameter& parameter = table_.parameter(index); parameter.value.is_on_gpu()) parameter.replanned = replanned;
 }
 
 void Model::allocate(const Plan& plan, void* stream) {
-  if (memory_.is_allocated) {  // ranks that are new may lack memory for theirs
+  if (memory_.parameters < 0) {
+    allocate_missing(plan, stream);
+    memory_.layout = layout_of(plan);
+  } else {  // ranks that are new may lack memory for theirs
+    const std::vector<int32_t> added = added_since(memory_.parameters);
+    Plan own = this->plan(added, false);
+    name_parameters(own, added);
+    allocate_missing(own, stream);
+    if (!added.empty()) memory_.layout = 0;
     look_at_layout(plan);
-    group::all_or_none(*group_, "gradient memory", [] {});
-    if (options_.own_values != 0) group::all_or_none(*group_, "memory for values", [] {});
-    return;
   }
-  memory_.gradients.allocate(
-      table_, plan, "gradient memory", [](const Parameter& parameter) { return parameter.owned_grad; },
+  memory_.parameters = table_.parameter_count();
+}
+
+std::vector<int32_t> Model::added_since(int32_t first) const {
+  std::vector<int32_t> added = table_.present();
+  std::erase_if(added, [first](int32_t index) { return index < first; });
+  return added;
+}
+
+void Model::allocate_missing(const Plan& plan, void* stream) {
+  memory_.gradients.emplace_back(*group_).allocate(
+      table_, plan, "gradient memory",
+      [](const Parameter& parameter) { return parameter.owned_grad && parameter.grad.data == nullptr; },
       [this](int32_t index, std::byte* data) { table_.place_grad(index, data); });
+  if (plan.empty()) memory_.gradients.pop_back();
   if (options_.own_values != 0) allocate_values(plan, stream);
-  memory_.is_allocated = true;
-  memory_.layout = layout_of(plan);
 }
 
 void Model::allocate_values(const Plan& plan, void* stream) {
   std::vector<std::byte*> places(table_.parameters().size());
-  memory_.values.allocate(
-      table_, plan, "memory for values", [](const Parameter&) { return true; },
+  memory_.values.emplace_back(*group_).allocate(
+      table_, plan, "memory for values", [](const Parameter& parameter) { return !parameter.owned_value; },
       [&](int32_t index, std::byte* data) { places[static_cast<size_t>(index)] = data; });
   for (int32_t index = 0; index < table_.parameter_count(); ++index) {
     Parameter& parameter = table_.parameter(index);
     std::byte* const place = places[static_cast<size_t>(index)];
+    if (place == nullptr) continue;
     if (parameter.value.count > 0)
       device::of(parameter.value).copy(place, parameter.value.data, parameter.value.bytes(), stream);
     table_.place_value(index, place);

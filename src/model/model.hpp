@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/rejoin.hpp"
+#include "model/reopened.hpp"
 #include "model/replicas.hpp"
 #include "model/values.hpp"
 #include "os/memory.hpp"
@@ -105,19 +107,23 @@ class Model {
  private:
   friend class Gradients;
   friend class Rejoin;
+  friend class Reopened;
   void require_live(const char* function) const;
   int32_t add_without_grad(std::string name, const Tensor& value);
   void take_grad_back(int32_t index);
   void require_building(const char* function) const;
   void require_pulled(const char* function) const;
   void require_host_parameters() const;
-  [[nodiscard]] Plan plan() const;
+  /// Of these parameters, by position; `all`: of the model.
+  [[nodiscard]] Plan plan(const std::vector<int32_t>& present, bool all) const;
   void commit_now(void* stream);
   /// The ranks agree on the model, and passes can be made. Gives as Replicas::make_equal(). Collective.
   int32_t join_group(void* stream);
   /// Memory that libddp provides, if it has not done so yet.
   void allocate(const Plan& plan, void* stream);
   void look_at_layout(const Plan& plan);
+  [[nodiscard]] std::vector<int32_t> added_since(int32_t first) const;
+  void allocate_missing(const Plan& plan, void* stream);
   void allocate_values(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
@@ -126,11 +132,11 @@ class Model {
   parts::Hook hook_;
   uint64_t number_ = 0;
   struct Memory {
-    FlatMemory gradients, values;
+    std::list<FlatMemory> gradients, values;  // of each commit that needed some
     std::vector<os::LargeArray> stand_ins{};  // for gradients that come later
-    bool is_allocated = false;
-    uint64_t layout = 0;  // hash of the plan by which it is laid out
-  } memory_{FlatMemory(*group_), FlatMemory(*group_)};
+    int32_t parameters = -1;                  // that have been added when it was allocated last; -1: nothing is allocated
+    uint64_t layout = 0;                      // hash of the plan by which it is laid out; 0: of several
+  } memory_;
   Gradients gradients_{*this, table_};
   Replicas replicas_{*this};
   Values values_{*this};

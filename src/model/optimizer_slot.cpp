@@ -64,6 +64,9 @@ ParameterSet OptimizerSlot::choose(const int32_t* list, int64_t count, const cha
     if (index < 0 || index >= table.parameter_count())
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: parameters[%lld] is %d, but the model has %d parameters", kCreate,
                        static_cast<long long>(k), index, table.parameter_count());
+    if (table.parameter(index).removed)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: parameters[%lld] is %d, which was removed", kCreate,
+                       static_cast<long long>(k), index);
     if (seen[static_cast<size_t>(index)])
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: parameters has \"%s\" (index %d) twice", kCreate,
                        table.parameter(index).name.c_str(), index);
@@ -132,28 +135,30 @@ std::optional<bool> OptimizerSlot::finite() const noexcept {
 
 void OptimizerSlot::note_finite(bool finite) noexcept { looked_ = {model_.pass().results().final_passes(), finite}; }
 
-/// In the order of the parameters, so that ranks on which other optimizers have lived before number alike.
+/// In the order of the parameters, by position, so that ranks on which other optimizers have lived before number alike.
 void OptimizerSlot::number(std::vector<PlanItem>& items) const {
   const auto all = in_passes();
   std::map<const parts::BlockUpdate*, int32_t> numbers;
-  for (size_t index = 0; index < items.size(); ++index) {
-    const auto has = [&](const auto& update) { return update->parameters().has(static_cast<int32_t>(index)); };
+  const std::vector<int32_t> present = model_.table().present();
+  for (size_t position = 0; position < items.size(); ++position) {
+    const auto has = [&](const auto& update) { return update->parameters().has(present[position]); };
     const auto found = std::find_if(all.begin(), all.end(), has);
     const parts::BlockUpdate* const owner = found == all.end() ? nullptr : found->get();  // NULL: one that takes no part
-    items[index].optimizer = numbers.emplace(owner, static_cast<int32_t>(numbers.size())).first->second;
+    items[position].optimizer = numbers.emplace(owner, static_cast<int32_t>(numbers.size())).first->second;
   }
 }
 
 std::vector<std::string> OptimizerSlot::describe() const {
-  std::vector<PlanItem> items = plan_items(model_.table());
+  std::vector<PlanItem> items = plan_items(model_.table(), model_.table().present());
   number(items);
   std::vector<std::string> lines;
   if (std::all_of(items.begin(), items.end(), [](const PlanItem& item) { return item.optimizer == 0; })) return lines;
   std::vector<std::shared_ptr<parts::BlockUpdate>> all = in_passes();
+  const std::vector<int32_t> present = model_.table().present();
   const auto first_of = [&](const auto& update) {
-    int32_t index = 0;
-    while (static_cast<size_t>(index) < items.size() && !update->parameters().has(index)) ++index;
-    return index;
+    size_t position = 0;
+    while (position < present.size() && !update->parameters().has(present[position])) ++position;
+    return position;
   };
   std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return first_of(a) < first_of(b); });
   for (const auto& update : all) {
@@ -162,8 +167,8 @@ std::vector<std::string> OptimizerSlot::describe() const {
                        ", which takes part in passes, has " + (request.sharded ? "shard" : "no shard") +
                        (request.whole_tensors ? " with whole_tensors" : "") +
                        (request.late_values ? " with late_values" : "") + " and is of";
-    for (size_t index = 0; index < items.size(); ++index)
-      if (update->parameters().has(static_cast<int32_t>(index))) line += " " + std::to_string(index);
+    for (size_t position = 0; position < present.size(); ++position)
+      if (update->parameters().has(present[position])) line += " " + std::to_string(position);
     lines.push_back(std::move(line));
   }
   return lines;

@@ -67,8 +67,10 @@ std::string Rejoin::version() {
 
 std::vector<group::KeptTensor> Rejoin::kept_tensors() {
   std::vector<group::KeptTensor> tensors;
-  for (const Parameter& parameter : model_.table().parameters()) tensors.push_back({parameter.name, parameter.value});
-  for (const Buffer& buffer : model_.table().buffers()) tensors.push_back({buffer.name, buffer.value});
+  for (const Parameter& parameter : model_.table().parameters())
+    if (!parameter.removed) tensors.push_back({parameter.name, parameter.value});
+  for (const Buffer& buffer : model_.table().buffers())
+    if (!buffer.removed) tensors.push_back({buffer.name, buffer.value});
   int number = 0;
   for (const auto& state : model_.replicas().kept_equal()) {
     const std::string start = std::to_string(number++) + ":";

@@ -15,6 +15,17 @@ ReplicaSource at_first_commit(const std::vector<ReplicaVersion>& by_rank) {
   return {loaded ? ReplicaSource::Sends::kValuesAndStates : ReplicaSource::Sends::kValues, 0, false, false};
 }
 
+bool all_reopened(const std::vector<ReplicaVersion>& by_rank) noexcept {
+  return std::all_of(by_rank.begin(), by_rank.end(),
+                     [](const ReplicaVersion& each) { return each.is_reopened && each.is_whole; });
+}
+
+/// As at the first commit, but what stays is not sent, because it is equal, or differs as the program wants it.
+ReplicaSource at_later_commit(const std::vector<ReplicaVersion>& by_rank) {
+  const bool loaded = std::any_of(by_rank.begin(), by_rank.end(), [](const ReplicaVersion& each) { return each.loaded; });
+  return {loaded ? ReplicaSource::Sends::kValuesAndStates : ReplicaSource::Sends::kAdded, 0, false, false};
+}
+
 /// Are they at the same step, with the same parameters?
 bool are_level(const ReplicaVersion& a, const ReplicaVersion& b) noexcept {
   return !a.is_new && !b.is_new && a.is_whole && b.is_whole && a.final_passes == b.final_passes && a.steps == b.steps &&
@@ -41,7 +52,7 @@ std::string write_version(const ReplicaVersion& version) {
   writer.number(static_cast<uint8_t>(version.is_new)).number(static_cast<uint8_t>(version.loaded));
   writer.number(static_cast<uint8_t>(version.is_whole)).number(version.final_passes).number(version.steps);
   writer.number(version.hash).number(version.rest).number(version.rank).number(version.size);
-  writer.number(static_cast<uint8_t>(version.is_between));
+  writer.number(static_cast<uint8_t>(version.is_between)).number(static_cast<uint8_t>(version.is_reopened));
   return std::move(writer).bytes();
 }
 
@@ -58,12 +69,14 @@ ReplicaVersion read_version(std::string_view bytes) {
   version.rank = reader.number<int32_t>();
   version.size = reader.number<int32_t>();
   version.is_between = reader.number<uint8_t>() != 0;
+  version.is_reopened = reader.number<uint8_t>() != 0;
   return version;
 }
 
 ReplicaSource find_source(const std::vector<ReplicaVersion>& by_rank) {
   if (std::all_of(by_rank.begin(), by_rank.end(), [](const ReplicaVersion& each) { return each.is_new; }))
     return at_first_commit(by_rank);
+  if (all_reopened(by_rank)) return at_later_commit(by_rank);
   int32_t source = -1;
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     const ReplicaVersion& each = by_rank[rank];

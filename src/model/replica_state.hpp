@@ -47,6 +47,11 @@ class ReplicaState {
   [[nodiscard]] virtual bool took_step() const noexcept { return false; }
   /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
+  /// The model is building again: what depends on its buckets is released, and the parts of a sharded state, which were
+  /// set aside.
+  virtual void reopen() {}
+  /// The model is committed again, with these parameters in addition (by index), whose values all ranks have.
+  virtual void begin_added(const std::vector<int32_t>&, void*) {}
   /// Put back what it has put in the place of the parameters: a recovery begins.
   virtual void give_parameters_back() noexcept {}
   /// Does every rank hold all of the state?

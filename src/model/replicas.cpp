@@ -100,6 +100,7 @@ uint64_t Replicas::hash() const {
   gpu::Transfer transfer(device);
   Hasher hasher;
   for (const Parameter& parameter : model_.table().parameters()) {
+    if (parameter.removed) continue;
     hasher.add(parameter.name.c_str(), parameter.name.size() + 1);
     transfer.read(parameter.value, 0, parameter.value.bytes(),
                   [&](const std::byte* data, int64_t bytes) { hasher.add(data, static_cast<size_t>(bytes)); });
@@ -133,8 +134,8 @@ void Replicas::leave() noexcept {
   final_passes_ = model_.pass().results().final_passes();
   is_whole_ = model_.values().is_whole();
   is_between_ = await_step() && took_step();
-  rank_before_ = model_.group().rank();
-  size_before_ = model_.group().size();
+  met_.rank_before = model_.group().rank();
+  met_.size_before = model_.group().size();
 }
 
 /// What every rank holds whole besides the parameters.
@@ -162,8 +163,13 @@ uint64_t Replicas::hash_rest(void* stream) {
 }
 
 ReplicaVersion Replicas::present(void* stream) {
-  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, rank_before_, size_before_, is_between_};
-  if (!is_new_) mine.hash = hash(), mine.rest = hash_rest(stream);
+  ReplicaVersion mine{is_new_, has_loaded_, is_whole_, final_passes_, 0, 0, 0, met_.rank_before, met_.size_before};
+  mine.is_between = is_between_;
+  mine.is_reopened = reopened_ != nullptr && reopened_->is_open();
+  if (mine.is_reopened)
+    mine.rest = 1 + static_cast<uint64_t>(model_.group().rank());  // what was added differs
+  else if (!is_new_)
+    mine.hash = hash(), mine.rest = hash_rest(stream);
   for (const auto& state : kept_equal()) mine.steps += state->steps();
   return mine;
 }
@@ -180,6 +186,7 @@ int32_t Replicas::make_equal(void* stream) {
   for (const std::string& answer : model_.group().gather("replicas", write_version(mine)))
     all.push_back(read_version(answer));
   for (const ReplicaVersion& each : all) final_passes_ = std::max(final_passes_, each.final_passes);
+  met_.some_reopened = std::any_of(all.begin(), all.end(), [](const ReplicaVersion& each) { return each.is_reopened; });
   const ReplicaSource found = find_source(all);
   if (found.is_recovery) await_states(found.rank, all);
   if (found.sends == ReplicaSource::Sends::kNoneIsWhole) {
@@ -233,11 +240,13 @@ void Replicas::await_states(int32_t source, const std::vector<ReplicaVersion>& a
 /// until all has come, and the group may break before.
 void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
   if (found.sends == ReplicaSource::Sends::kNothing) return;
+  if (found.sends == ReplicaSource::Sends::kAdded) return reopened_->send_added(model_, found.rank, stream);
   if (found.sends == ReplicaSource::Sends::kValues)
     return distribute_values(model_.group(), model_.table(), found.rank, stream);
+  if (reopened_ != nullptr && reopened_->is_open()) reopened_->begin_added(model_, stream);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    replicate(model_.group(), is_new_ ? "ddp_model_commit" : kRecover, values_and_buffers(), kept_equal(), found.rank,
-              stream, [&] { is_whole_ = is_whole_ && !spoils; });
+    replicate(model_.group(), is_new_ || met_.some_reopened ? "ddp_model_commit" : kRecover, values_and_buffers(),
+              kept_equal(), found.rank, stream, [&] { is_whole_ = is_whole_ && !spoils; });
     if (!found.is_recovery) return;
     NamedTensors all = beside_values();
     all.add_values(model_.table());
@@ -250,8 +259,8 @@ void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
 }
 
 void Replicas::settle(const ReplicaSource& found) {
-  if (found.sends != ReplicaSource::Sends::kNothing) model_.values().end_load({});
-  if (found.is_recovery && !found.same_ranks) lose_parts();
+  if (found.sends >= ReplicaSource::Sends::kValues) model_.values().end_load({});
+  if (found.is_recovery && !found.same_ranks && !met_.some_reopened) lose_parts();
   if (difference_) model_.values().tear();
 }
 

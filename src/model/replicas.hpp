@@ -17,6 +17,7 @@
 #include "device/memory.hpp"
 #include "model/awaited_state.hpp"
 #include "model/drift.hpp"
+#include "model/reopened.hpp"
 #include "model/replica_source.hpp"
 #include "model/replica_state.hpp"
 
@@ -63,6 +64,13 @@ class Replicas {
   [[nodiscard]] std::vector<device::Memory>& buffers_before() noexcept { return buffers_before_; }
   /// Of all ranks, the most when they met.
   [[nodiscard]] int64_t final_passes() const noexcept { return final_passes_; }
+  /// The model is building again, with what is set aside there; NULL: it is not. In this group, or in the one before.
+  [[nodiscard]] Reopened* reopened() noexcept { return reopened_.get(); }
+  void set_reopened(std::unique_ptr<Reopened> reopened) noexcept { reopened_ = std::move(reopened); }
+  /// Has a rank of those that have met reopened the model?
+  [[nodiscard]] bool some_reopened() const noexcept { return met_.some_reopened; }
+  /// What was loaded before the first commit is the same on all ranks now.
+  void forget_load() noexcept { has_loaded_ = false; }
   /// Sends parameters, buffers and kept states of `source` to all ranks. `function` names the caller in errors. Collective.
   void replicate_from(int32_t source, const char* function, void* stream);
 
@@ -87,8 +95,12 @@ class Replicas {
   bool is_between_ = false;  // when the group broke
   std::optional<Error> difference_;
   int64_t final_passes_ = 0;
-  int32_t rank_before_ = -1;
-  int32_t size_before_ = 0;
+  struct {
+    int32_t rank_before = -1;
+    int32_t size_before = 0;
+    bool some_reopened = false;
+  } met_;
+  std::unique_ptr<Reopened> reopened_;
   std::vector<device::Memory> buffers_before_;
   int64_t checks_ = 0;
   int64_t repairs_ = 0;

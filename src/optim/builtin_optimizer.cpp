@@ -16,7 +16,12 @@ BuiltinOptimizer::BuiltinOptimizer(std::shared_ptr<model::Model> model, ParamGro
       progress_{std::move(schedule)},
       policy_(policy_of(options)),
       parameters_(this->model().optimizer_slot().choose(options.parameters, options.parameter_count, rule)),
-      made_at_(this->model().is_committed() ? this->model().pass().results().final_passes() : 0) {}
+      made_at_(passes()) {}
+
+/// Of a model that builds again: before.
+int64_t BuiltinOptimizer::passes() const {
+  return model().is_committed() ? model().pass().results().final_passes() : model().replicas().final_passes();
+}
 
 /// `updates`: an optimizer that would be changed updates within passes.
 void BuiltinOptimizer::require_outside_made_step(const char* function, bool updates) const {
@@ -287,7 +292,8 @@ void BuiltinOptimizer::flush(void* stream) {
 bool BuiltinOptimizer::divides() const noexcept {
   if (may_fail()) return false;
   for (int32_t index = 0; index < model().table().parameter_count(); ++index)
-    if (parameters_.has(index) && progress_.groups.is_frozen(index)) return false;
+    if (parameters_.has(index) && !model().table().parameter(index).removed && progress_.groups.is_frozen(index))
+      return false;
   return true;
 }
 
@@ -367,7 +373,7 @@ void BuiltinOptimizer::set_common(Common common) {
     progress_ = std::move(common.progress);
     policy_ = common.policy;
   });
-  made_at_ = model().is_committed() ? model().pass().results().final_passes() : 0;
+  made_at_ = passes();
   share_scale();
 }
 

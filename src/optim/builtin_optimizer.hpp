@@ -87,6 +87,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void count_step() final;
   [[nodiscard]] bool awaits_step() const noexcept final;
   void lose_parts() noexcept final;
+  void reopen() final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;
 
@@ -141,6 +142,7 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   [[nodiscard]] bool looks_beyond() const noexcept;
   void share_scale();
   void require_outside_made_step(const char* function, bool updates) const;
+  [[nodiscard]] int64_t passes() const;
   void require_group() const;
   void require_new_gradients() const;
   void allocate();

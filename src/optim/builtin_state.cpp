@@ -32,7 +32,8 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   for (int32_t rank = 0; policy_.shard && stage != nullptr && rank < model().group().size(); ++rank) {
     const OwnedParts theirs = stage->ownership().parts(rank, index);
-    made.parts.emplace_back(theirs.begin(), theirs.end());
+    std::vector<OwnedSpan>& spans = made.parts.emplace_back(theirs.begin(), theirs.end());
+    for (OwnedSpan& span : spans) span.piece = 0;  // the number may be another one on a rank that has joined
   }
   tensors.push_back(std::move(made));
 }
@@ -41,13 +42,21 @@ std::vector<model::StateTensor> BuiltinOptimizer::named_tensors(const std::vecto
   allocate();
   std::vector<model::StateTensor> tensors;
   for (int32_t i = 0; i < model().table().parameter_count(); ++i) {
-    if (!parameters_.has(i)) continue;
+    if (!parameters_.has(i) || model().table().parameter(i).removed) continue;
     for (size_t k = 0; store() != nullptr && k < store()->arrays() && k < fields.size(); ++k)
       add_tensor(tensors, *store(), i, k, fields[k]);
     if (policy_.master_weights && Masters::has(model().table().parameter(i)))
       add_tensor(tensors, masters_.store(), i, 0, "master");
   }
   return tensors;
+}
+
+void BuiltinOptimizer::reopen() {
+  static_cast<void>(progress());  // the host counts again
+  gpu_steps_.reset();
+  whole_.clear();
+  undo_.all = Undo();
+  if (policy_.shard) lose_parts();
 }
 
 }  // namespace ddp::optim

@@ -162,9 +162,10 @@ std::vector<model::StateTensor> Ema::state_tensors() {
                      "the parameters hold average %d; swap it back with ddp_ema_swap before a checkpoint", swapped_);
   const Parameters& table = model_->table();
   averages_.allocate(table);
+  const std::vector<int32_t> present = table.present();
   std::vector<model::StateTensor> tensors;
   for (size_t k = 0; k < decays_.size(); ++k)
-    for (int32_t i = 0; i < table.parameter_count(); ++i)
+    for (const int32_t i : present)
       tensors.push_back({number_text(decays_[k]) + "." + table.parameter(i).name, averages_.tensor(table, i, k)});
   return tensors;
 }
@@ -173,12 +174,28 @@ std::map<std::string, std::string> Ema::state_fields() const { return {{"updates
 
 void Ema::load_fields(const std::map<std::string, std::string>& fields) { updates_ = read_count(fields, "updates"); }
 
+/// As the first update does it.
+void Ema::begin_added(const std::vector<int32_t>& added, void* stream) {
+  if (updates_ == 0) return;
+  const Parameters& table = model_->table();
+  averages_.allocate(table);
+  spans_.clear();
+  for (size_t k = 0; k < decays_.size(); ++k)
+    for (const int32_t i : added) {
+      const Tensor& value = table.parameter(i).value;
+      spans_.add(device::of(value), value.dtype, cpu::moment_dtype(value.dtype), value.data, averages_.data(i, k),
+                 value.count);
+    }
+  spans_.apply({Kind::kCopy, 1, "starting averages"}, {stream});
+}
+
 /// What was written to the parameter before, in whatever stream, is in the average afterwards.
 void Ema::begin_at_parameter(const std::string& name) {
   const std::vector<model::StateTensor> tensors = state_tensors();
+  const std::vector<int32_t> present = model_->table().present();
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].name != name) continue;
-    const Tensor& value = model_->table().parameters()[i % model_->table().parameters().size()].value;
+    const Tensor& value = model_->table().parameter(present[i % present.size()]).value;
     const Tensor& average = tensors[i].tensor;
     const device::Device& home = device::of(value);
     home.synchronize();

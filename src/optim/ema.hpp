@@ -43,6 +43,7 @@ class Ema final : public model::ReplicaState {
   [[nodiscard]] const char* kind() const noexcept override { return "ema"; }
 
   void give_parameters_back() noexcept override;
+  void begin_added(const std::vector<int32_t>& added, void* stream) override;
   [[nodiscard]] int64_t update_count() const noexcept { return updates_; }
   /// An average, named as in state_tensors, that a checkpoint did not have.
   void begin_at_parameter(const std::string& name);

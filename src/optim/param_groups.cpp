@@ -29,6 +29,8 @@ void ParamGroups::set_parameter_options(const Parameters& table, int32_t index, 
   if (index < 0 || index >= table.parameter_count())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, but the model has %d parameters", kFunction, index,
                      table.parameter_count());
+  if (table.parameter(index).removed)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, and that parameter was removed", kFunction, index);
   check_not_negative(weight_decay, kFunction, "weight_decay");
   check_not_negative(rate_scale, kFunction, "rate_scale");
   reserve(table);
@@ -73,7 +75,7 @@ Fields ParamGroups::fields(const Parameters& table, const ParameterSet& own) con
   Fields fields;
   int64_t groups = 0;
   for (int32_t i = 0; i < table.parameter_count(); ++i) {
-    if (!own.has(i)) continue;
+    if (!own.has(i) || table.parameter(i).removed) continue;
     const std::string& name = table.parameter(i).name;
     fields["steps." + name] = std::to_string(steps_of(i));
     const Entry* const entry = find(i);
@@ -94,6 +96,7 @@ ParamGroups ParamGroups::from_fields(const Fields& fields, const Parameters& tab
   schedule.reserve(table);
   int64_t groups = 0;
   for (int32_t i = 0; i < table.parameter_count(); ++i) {
+    if (table.parameter(i).removed) continue;
     Entry& entry = schedule.entries_[static_cast<size_t>(i)];
     const std::string& name = table.parameter(i).name;
     if (!own.has(i)) {

@@ -38,7 +38,8 @@ std::string names_of(const MissingGradients& theirs) {
 
 ErrorDetails details_of(const MissingGradients& mine, int32_t rank) { return {.ranks = {rank}, .parameters = mine.indices}; }
 
-void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mine) {
+void report_void_pass(const collective::Ranks& ranks, const Parameters& table, MissingGradients mine) {
+  mine.indices = table.positions_of(mine.indices);
   std::string text;
   bool marks = false;
   ErrorDetails details;
@@ -57,7 +58,7 @@ void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mi
       marks = true;
     }
   }
-  details.parameters.assign(unmarked.begin(), unmarked.end());
+  details.parameters = table.indices_at({unmarked.begin(), unmarked.end()});
   throw Error(DDP_ERROR_INVALID_STATE,
               "ddp_model_end_backward: " + text +
                   (marks ? "; mark every parameter in every pass, or set the model option unused = DDP_UNUSED_ALLOW"

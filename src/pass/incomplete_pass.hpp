@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error_bytes.hpp"
+#include "core/parameters.hpp"
 #include "exchange/ranks.hpp"
 
 namespace ddp::pass {
@@ -16,7 +17,7 @@ namespace ddp::pass {
 struct MissingGradients {
   int32_t missing = 0;             // gradients that it did not mark
   std::vector<std::string> names;  // of the first few
-  std::vector<int32_t> indices;    // of the first kListed
+  std::vector<int32_t> indices{};  // of the first kListed
   std::string reason;              // why it abandoned the pass; empty: it did not
   int32_t virtual_rank = -1;       // in whose part; -1: the rank has one
 };
@@ -27,7 +28,7 @@ inline constexpr size_t kNamedGradients = 5;
 /// "\"w1\", \"w2\" and 3 more"
 [[nodiscard]] std::string names_of(const MissingGradients& theirs);
 
-/// Collective. Throws INVALID_STATE, the same text on every rank.
-[[noreturn]] void report_void_pass(const collective::Ranks& ranks, const MissingGradients& mine);
+/// Collective. Throws INVALID_STATE, the same text on every rank. `table`: the ranks tell each other positions in it.
+[[noreturn]] void report_void_pass(const collective::Ranks& ranks, const Parameters& table, MissingGradients mine);
 
 }  // namespace ddp::pass

@@ -113,7 +113,7 @@ const MarkedRanges& Marks::add_range(int32_t index, int64_t first, int64_t count
 MissingGradients Marks::missing(bool partial_allowed) const {
   MissingGradients mine;
   for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (is_needed(index) || (!is_marked(index) && !partial_allowed)) {
+    if (!table_.parameter(index).removed && (is_needed(index) || (!is_marked(index) && !partial_allowed))) {
       if (static_cast<size_t>(++mine.missing) <= kNamedGradients) mine.names.push_back(name_of_missing(index));
       if (mine.indices.size() < kListed) mine.indices.push_back(index);
     }
@@ -131,6 +131,13 @@ std::string Marks::name_of_missing(int32_t index) const {
   const std::lock_guard lock(ranging_);
   const MarkedRanges& ranges = ranges_[static_cast<size_t>(index)];
   return parameter.name + " (elements " + ranges.missing(parameter.grad.count, parameter.reals_each()) + ")";
+}
+
+std::vector<int32_t> Marks::accumulated() const {
+  std::vector<int32_t> indices;
+  for (size_t index = 0; index < contributes_.size(); ++index)
+    if ((contributes_[index] & kBefore) != 0) indices.push_back(static_cast<int32_t>(index));
+  return indices;
 }
 
 void Marks::settle(bool keep) noexcept {

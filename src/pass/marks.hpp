@@ -84,6 +84,9 @@ class Marks {
   [[nodiscard]] const Parameters& table() const noexcept { return table_; }
   /// In this pass, or in those that accumulated before it.
   [[nodiscard]] bool contributes(int32_t index) const noexcept { return contributes_[static_cast<size_t>(index)] != 0; }
+  /// Those that passes before have accumulated; and one more, before the first pass.
+  [[nodiscard]] std::vector<int32_t> accumulated() const;
+  void accumulate(int32_t index) noexcept { contributes_[static_cast<size_t>(index)] |= kBefore; }
   /// What is to be reported of this pass. `partial_allowed`: a gradient may be left out, but not a part of it.
   [[nodiscard]] MissingGradients missing(bool partial_allowed) const;
 

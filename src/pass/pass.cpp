@@ -360,7 +360,7 @@ void Pass::report() {
   if (now_.incomplete) {
     MissingGradients mine = missing();
     for (const PassPart* const part : of_.parts) part->add_missing(mine);
-    report_void_pass(of_.ranks, mine);
+    report_void_pass(of_.ranks, of_.table, std::move(mine));
   }
   if (now_.nobody && buckets_.size() > 0)
     throw Error(DDP_ERROR_INVALID_STATE,

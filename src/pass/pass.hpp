@@ -165,6 +165,9 @@ class Pass {
   /// False if the others reach into the gradient's memory, so that it cannot move.
   [[nodiscard]] bool set_address(int32_t index, std::byte* data) { return buckets_.set_address(index, data); }
   [[nodiscard]] bool is_marked(int32_t index) const noexcept { return marks_.is_marked(index); }
+  /// The parameters whose gradients this rank has accumulated since the last reduction, and that this is one of them.
+  [[nodiscard]] std::vector<int32_t> accumulated() const { return marks_.accumulated(); }
+  void accumulate(int32_t index) noexcept { marks_.accumulate(index); }
   /// Gradients or values have changed outside of passes.
   void changed(Change what) noexcept;
 

@@ -27,7 +27,7 @@ export SGD, Adam, CustomOptimizer, EMA, step!, rate!
 export save_state, load_state!, save_latest, load_latest!, keep_state, Sampler, indices, BatchNorm, recover!
 
 # The rest of what a program may call: as LibDDP.name, or all of it with `using LibDDP.All`.
-const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :alltoall!, :allgather!, :reducescatter!, :alloc, :free!, :share!, :unshare!, :value, :add_parameter_without_grad!, :set_grad!, :set_buckets!, :was_used, :zero_grad!, :mark_reduced!, :grad_norm, :scale_grad!, :sync_buffers!,
+const MORE = (:send, :receive!, :ANY_SOURCE, :reduce!, :gather!, :scatter!, :alltoall!, :allgather!, :reducescatter!, :alloc, :free!, :share!, :unshare!, :value, :add_parameter_without_grad!, :set_grad!, :set_buckets!, :reopen!, :remove_parameter!, :remove_buffer!, :was_used, :zero_grad!, :mark_reduced!, :grad_norm, :scale_grad!, :sync_buffers!,
     :check_replicas, :parameter_hash, :stats, :describe_plan, :metadata, :metadata!, :weight!, :last_pass!, :skip_backward, :join!,
     :pass_report, :hook!, :pull!, :Bucket, :contents, :gradients, :allreduce_as!, :average_parameters!, :loss_scale!, :loss_scale,
     :copy_loss_scale!, :skipped_count, :clip_grad_norm!, :clip_grad_value!, :allreduce_rows, :rate, :step_count, :parameter_options!,

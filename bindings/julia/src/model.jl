@@ -101,13 +101,50 @@ end
 function commit!(model::Model)
     check(Low.ddp_model_commit(model.handle, model.stream))
     if model.own_values && model.stream == C_NULL
-        empty!(model.values)
+        fill!(model.values, nothing)
     end
     model.views = Any[view_of(model, i) for i in 1:length(model)]
     return model
 end
 
-"""The number of parameters."""
+"""
+    reopen!(model)
+
+Lead the committed model back to building, with what it has learnt: `add_parameter!`, `remove_parameter!` and the like, then `commit!` again.
+What stays keeps its index, its value and its gradient, the state of optimizers and averages. Collective. Experimental.
+"""
+function reopen!(model::Model)
+    check(Low.ddp_model_reopen(model.handle, model.stream))
+    empty!(model.views)
+    return model
+end
+
+"""
+    remove_parameter!(model, index)
+
+Take a parameter out of a model that is building; its index is not used again. Experimental.
+"""
+function remove_parameter!(model::Model, index::Integer)
+    check(Low.ddp_model_remove_parameter(model.handle, index - 1))
+    model.values[index] = nothing
+    model.grads[index] = removed
+    return model
+end
+struct Removed end # in the place of the gradient of a parameter that is not there
+const removed = Removed()
+
+"""
+    remove_buffer!(model, index)
+
+The same for a buffer, by the index that `add_buffer!` gave. Experimental.
+"""
+function remove_buffer!(model::Model, index::Integer)
+    check(Low.ddp_model_remove_buffer(model.handle, index - 1))
+    model.buffers[index] = nothing
+    return model
+end
+
+"""The number of parameters that were added; those that were removed count too."""
 Base.length(model::Model) = Int(Low.ddp_model_get_parameter_count(model.handle))
 
 function value_tensor(model::Model, index::Integer)
@@ -124,7 +161,7 @@ end
 
 # The gradient of a parameter as an array of the parameter's size: what was lent, or libddp's memory. Nothing where that is on a GPU.
 function view_of(model::Model, index::Integer)
-    get(model.grads, index, nothing) isa Awaited && return nothing
+    get(model.grads, index, nothing) isa Union{Awaited,Removed} && return nothing
     tensor = grad_tensor(model, index)
     lent = get(model.grads, index, nothing)
     lent === nothing && return tensor.device == Low.DDP_CPU ? library_array(tensor) : nothing
@@ -143,6 +180,7 @@ type, as in `grad(model, index, Matrix{Float32})`: another one is a `TypeError`.
 grad(model::Model, index::Integer, ::Type{T}) where {T<:AbstractArray} = grad(model, index)::T
 function grad(model::Model, index::Integer)
     checkindex(Bool, eachindex(model.views), index) || grad_tensor(model, index) # which fails and says why
+    get(model.grads, index, nothing) isa Removed && grad_tensor(model, index) # the same
     isempty(model.views) && return view_of(model, index)
     return model.views[index]
 end
@@ -154,7 +192,7 @@ The value of a parameter as an array: of the memory that was lent, or with the o
 libddp's memory, which stays as long as anything refers to it.
 """
 function value(model::Model, index::Integer)
-    if checkindex(Bool, eachindex(model.values), index)
+    if get(model.values, index, nothing) !== nothing
         return lent_array(model.values[index])
     end
     tensor = Ref{Low.ddp_tensor}()

@@ -9,7 +9,7 @@ end
 function Base.show(io::IO, model::Model)
     isopen(model) || return print(io, "Model(closed)")
     state = isempty(model.views) ? "not committed" : "committed"
-    elements = mapreduce(value -> length(lent_array(value)), +, model.values; init = 0)
+    elements = mapreduce(value -> value === nothing ? 0 : length(lent_array(value)), +, model.values; init = 0)
     return print(io, "Model(", length(model.values), " parameters, ", elements, " elements, ", state, ")")
 end
 

@@ -184,6 +184,26 @@ class Model(Passes, Pulling, Closing):
         self._give()
         self._values_written()
 
+    def reopen(self, *, stream: Optional[int] = None) -> None:
+        """Lead the committed model back to building, with what it has learnt: add and remove parameters and buffers, then commit() again.
+        What stays keeps its number, its value and its gradient, the state of optimizers and averages. Experimental."""
+        self._take()
+        self._collective(low.ddp_model_reopen, stream)
+
+    def remove_parameter(self, key: Key) -> None:
+        """Take a parameter out of a model that is building, by name or number; the number is not used again. Experimental."""
+        index = self.index(key)
+        low.ddp_model_remove_parameter(self._raw, index)
+        for name in [name for name, number in self._names.items() if number == index]:
+            del self._names[name]
+        for kind in ("value", "grad"):
+            self._forget((kind, index))
+
+    def remove_buffer(self, index: int) -> None:
+        """Take a buffer out of a model that is building, by the number that add_buffer() gave. Experimental."""
+        low.ddp_model_remove_buffer(self._raw, index)
+        self._forget(("buffer", index))
+
     def _let_go_of_values(self, stream: Optional[int]) -> None:
         """libddp has them; they were copied on `stream`."""
         gone = []

@@ -44,6 +44,11 @@ class Model {
   }
   /** Agree with all ranks on the model; rank 0's values go to all. Collective. */
   void commit(void* stream = nullptr) { checked(ddp_model_commit(get(), stream)); }
+  /** Back to building, with what the model has learnt: add, remove, commit() again. Collective. */
+  void reopen(void* stream = nullptr) { checked(ddp_model_reopen(get(), stream)); }
+  /** While the model is building; its index is not used again. */
+  void remove_parameter(int index) { checked(ddp_model_remove_parameter(get(), index)); }
+  void remove_buffer(int index) { checked(ddp_model_remove_buffer(get(), index)); }
   int parameter_count() const noexcept { return ddp_model_get_parameter_count(get()); }
 
   /** The gradient of a parameter, where it lives. */

@@ -30,6 +30,7 @@ class Attendance {
   }
   /// For the passes that reduce.
   void set_weight(double weight) noexcept { weight_ = weight; }
+  [[nodiscard]] double weight() const noexcept { return weight_; }
   /// It has no batch after the next pass.
   void set_last() noexcept { last_ = true; }
   /// What goes into its bucket headers. `position`: its number among those that may be absent, its rank or virtual rank.

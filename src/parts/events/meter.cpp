@@ -11,7 +11,7 @@
 namespace ddp::parts {
 
 Meter::Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) noexcept : channel_(channel) {
-  stats_.parameters = static_cast<int64_t>(table.parameters().size());
+  stats_.parameters = std::ssize(table.present());
   stats_.buckets = static_cast<int64_t>(plan.size());
   for (const Parameter& parameter : table.parameters()) {
     stats_.gradient_bytes += parameter.grad.bytes();

@@ -36,7 +36,7 @@ bool PassEvents::record_pass(int64_t pass) {
 void PassEvents::introduce(trace::Recorder& recorder) {
   introduced_ = calls_.watch()->traces();
   model_ = calls_.watch()->next_model();
-  for (int32_t index = 0; index < table_.parameter_count(); ++index)
+  for (const int32_t index : table_.present())
     recorder.name("p " + std::to_string(model_) + " " + std::to_string(index) + " " + table_.parameter(index).name);
 }
 

@@ -7827,6 +7827,51 @@ _gostring_ _wrap_ddp_model_set_buckets_low_51f4af94a5759528(ddp_model *_swig_go_
 }
 
 
+_gostring_ _wrap_ddp_model_reopen_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_reopen(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_remove_parameter_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_remove_parameter(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_remove_buffer_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_remove_buffer(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 _gostring_ _wrap_ddp_model_join_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;

@@ -132,9 +132,10 @@ impl Model {
     pub fn add_buffer<T: Element>(&mut self, name: &str, values: Vec<T>, shape: &[usize]) -> Result<Buffer<T>> {
         let (data, count) = (values.as_ptr() as *mut T, values.len());
         let (name, tensor, free) = self.lend(name, values, shape)?;
-        let added = check(unsafe { sys::ddp_model_add_buffer(self.handle, name.as_ptr().cast(), &tensor, null_mut()) });
+        let mut index = -1;
+        let added = check(unsafe { sys::ddp_model_add_buffer(self.handle, name.as_ptr().cast(), &tensor, &mut index) });
         self.keep(added, free)?;
-        Ok(Buffer { data, count, model: self.handle })
+        Ok(Buffer { data, count, index, model: self.handle })
     }
 
     /// The memory moves to where nothing of Rust's claims it for itself; the function frees it.
@@ -165,6 +166,32 @@ impl Model {
     /// Agree with all ranks on the model; rank 0's values go to all.
     pub fn commit(&mut self) -> Result<()> {
         check(unsafe { sys::ddp_model_commit(self.handle, null_mut()) })
+    }
+
+    /// Leads the committed model back to building, with what it has learnt: parameters and buffers are added and removed, then
+    /// [`Model::commit`] takes it into use again. What stays keeps its value and gradient, the state of optimizers and averages. Collective.
+    /// Experimental.
+    pub fn reopen(&mut self) -> Result<()> {
+        self.closed()?;
+        check(unsafe { sys::ddp_model_reopen(self.handle, null_mut()) })
+    }
+
+    /// Takes a parameter out of a model that is building. Its memory is freed with the model. Experimental.
+    pub fn remove_parameter<T>(&mut self, parameter: Parameter<T>) -> Result<()> {
+        let index = self.own(parameter)?;
+        check(unsafe { sys::ddp_model_remove_parameter(self.handle, index) })?;
+        if let Some(free) = self.grads.remove(&index) {
+            free();
+        }
+        Ok(())
+    }
+
+    /// Takes a buffer out of a model that is building. Its memory is freed with the model. Experimental.
+    pub fn remove_buffer<T>(&mut self, buffer: Buffer<T>) -> Result<()> {
+        if buffer.model != self.handle {
+            return Err(crate::options::not_of_this_model("buffer"));
+        }
+        check(unsafe { sys::ddp_model_remove_buffer(self.handle, buffer.index) })
     }
 
     pub fn parameter_count(&self) -> usize {
@@ -371,6 +398,7 @@ impl Model {
 pub struct Buffer<T> {
     data: *mut T,
     count: usize,
+    index: i32,
     model: *const sys::ddp_model,
 }
 

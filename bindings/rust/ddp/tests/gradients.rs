@@ -151,3 +151,30 @@ fn a_panic_that_panics_again_when_it_is_dropped_stays_in_the_call() {
         group.barrier()
     });
 }
+
+#[test]
+fn a_model_is_reopened() {
+    ranks("reopened", 2, |group| {
+        let mut model = Model::new(&group, ModelOptions::new())?;
+        let gone = model.add_parameter("gone", vec![1f32; 2], &[2])?;
+        let stays = model.add_parameter("stays", vec![1f32; 3], &[3])?;
+        let table = model.add_buffer("table", vec![1f32], &[1])?;
+        model.commit()?;
+        model.reopen()?;
+        model.remove_parameter(gone)?;
+        assert_eq!(status(model.remove_parameter(gone)), Status::InvalidArgument);
+        model.remove_buffer(table)?;
+        let added = model.add_parameter("gone", vec![group.rank() as f32 + 4.0; 2], &[2])?;
+        model.commit()?;
+        assert_eq!(added.index(), 2);
+        assert_eq!(model.value(added)?, [4.0, 4.0]); // rank 0's
+        let mut pass = model.backward(PassKind::Reduce)?;
+        pass.split().1.get(added)?.fill(2.0 * group.rank() as f32);
+        pass.ready(added)?;
+        pass.split().1.get(stays)?.fill(1.0);
+        pass.ready(stays)?;
+        pass.end()?;
+        assert_eq!(model.grad(added)?, [1.0, 1.0]);
+        Ok(())
+    });
+}
