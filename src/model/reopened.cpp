@@ -12,7 +12,7 @@
 #include "core/attempt.hpp"
 #include "device/gpu/transfer.hpp"
 #include "group/consensus.hpp"
-#include "group/recovery.hpp"
+#include "group/recoverable.hpp"
 #include "group/relayout.hpp"
 #include "model/commit.hpp"
 #include "model/model.hpp"
@@ -126,7 +126,7 @@ void Reopened::open(Model& model) {
     model.pass_.reset();
     model.rejoin_.reset();
     model.gradients().forget_buckets();
-    if (group::Survival* const survival = group::Recovery::survival(model.group())) survival->keeper().forget();
+    group::Recoverable::of(model.group()).forget_kept();
     is_open_ = true;
   });
 }

@@ -17,7 +17,7 @@
 
 #include "group/generation.hpp"
 #include "model/replica_state.hpp"
-#include "pass/results.hpp"
+#include "pass/pass.hpp"
 
 namespace ddp::model {
 

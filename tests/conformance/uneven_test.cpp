@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unequal data: every promise of conformance/weight_semantics.hpp and conformance/join_semantics.hpp on every transport, and
 // what ranks that joined learn when a rank is killed.
+#include "model/uneven.hpp"
+
 #include <signal.h>
 
 #include "conformance/join_semantics.hpp"
-#include "model/join.hpp"
 #include "support/suite.hpp"
 
 namespace ddp::test {
