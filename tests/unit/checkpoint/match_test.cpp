@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/verify.hpp"
-
 #include <string>
 #include <vector>
 
+#include "checkpoint/verify.hpp"
 #include "support/check.hpp"
 
 namespace {

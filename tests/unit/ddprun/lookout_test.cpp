@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at pages of ranks that were started again, have recovered, or never made one.
-#include "ddprun/observer.hpp"
-
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "ddprun/observer.hpp"
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
 #include "trace/program_numbers.hpp"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/gpu/timeline.hpp"
-
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 
+#include "device/gpu/timeline.hpp"
 #include "support/check.hpp"
 
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For how long members take turns after a loss.
 #include "socket/collectives.hpp"
-
 #include "support/check.hpp"
 
 namespace ddp::test {

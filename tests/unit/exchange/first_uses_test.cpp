@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which collectives NCCL may have to connect for: one of each kind, type and power of two, and those beyond what was used.
 #include "nccl/communicator.hpp"
-
 #include "support/check.hpp"
 
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order is a bijection, frozen, and looks like a fair draw. Golden values come from an implementation in another
 // language, written from the description in the header.
-#include "extra/sampler.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "extra/sampler.hpp"
 #include "support/check.hpp"
 
 using namespace ddp;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of a gradient, compared with an array of flags, in random order and with overlaps.
-#include "pass/marks.hpp"
-
 #include <algorithm>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "pass/marks.hpp"
 #include "support/check.hpp"
 
 namespace ddp::test {
