@@ -22,7 +22,7 @@ void a_rank_dies_in_a_gather(void**) {
       plan.own_values = kOwnValues;
       plan.late_values = true;
       plan.keep_every = 2;
-      plan.deaths = {{id, moment == Moment::kInKeep ? 6 : 5, moment, 1}};
+      plan.deaths = {{id, moment == Moment::kInKeep ? 6 : 5, moment, moment == Moment::kInStep ? 1 : 0}};
       train(plan);
     }
 }
