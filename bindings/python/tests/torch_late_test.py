@@ -116,7 +116,7 @@ def load(net):
     state = {name: value.clone() for name, value in net.state_dict().items()}
     net.load_state_dict(state)
 def copy_it(net):
-    again = pickle.loads(pickle.dumps(net.module))
+    again = pickle.loads(pickle.dumps(net.module.into))
     again(x(0, rank)).sum()
     copy.deepcopy(net.module)(x(0, rank)).sum()
 def ready(net):
