@@ -29,9 +29,9 @@ class Watch;
 }  // namespace ddp::trace
 namespace ddp::bootstrap {
 
-/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), of its blocking calls, and
-/// of its requests.
-inline constexpr int32_t kMostChannels = 10;
+/// Sequences of collectives that a group has at most: those of its models (group/channels.hpp), of its blocking calls, of
+/// values that come late (group/value_lane.hpp), and of its requests.
+inline constexpr int32_t kMostChannels = 11;
 inline constexpr int32_t kRequestChannel = kMostChannels - 1;
 
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.

@@ -15,7 +15,7 @@ namespace ddp::test {
 namespace {
 
 constexpr int kSteps = 4;
-constexpr auto kParameters = static_cast<int32_t>(kFusedShapes.size());
+const auto kParameters = static_cast<int32_t>(kFusedShapes.size());
 
 Ways late_ways() {
   Ways ways;
@@ -49,8 +49,9 @@ std::string train(group::Group& group, Rule rule, const Ways& ways) {
   return all;
 }
 
-void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<void(Ways&)>& change) {
-  for (const int size : {1, 2, 3, 4})
+void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<void(Ways&)>& change,
+                 const std::vector<int>& sizes = {3}) {
+  for (const int size : sizes)
     run_on(path, size, [&](group::Group& group, int) {
       for (const Rule rule : rules) {
         Ways late = late_ways();
@@ -67,7 +68,7 @@ void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<
 const std::vector<Rule> kRules = {Rule::kMomentum, Rule::kAdamW};
 
 void late_values_have_the_bits_of_the_ordinary_step(Path path) {
-  expect_bits(path, kRules, [](Ways&) {});
+  expect_bits(path, kRules, [](Ways&) {}, {1, 2, 3, 4});
 }
 void in_memory_of_the_library_too(Path path) {
   expect_bits(path, kRules, [](Ways& ways) { ways.own_values = true; });
