@@ -41,6 +41,7 @@ constexpr std::array kNames = {
     "ddp_group_send",
     "ddp_group_receive",
     "ddp_state_keep",
+    "ddp_model_reopen",
     "ddp_group_post_barrier",
     "ddp_group_post_all_reduce",
     "ddp_group_post_all_gather",

@@ -47,6 +47,7 @@ enum class UserCall : uint16_t {
   kSend,
   kReceive,
   kStateKeep,
+  kReopen,
   kPostBarrier,
   kPostAllReduce,
   kPostAllGather,

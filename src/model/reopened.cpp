@@ -103,7 +103,7 @@ void Reopened::begin(Model& model, void* stream) {
   group.check_idle(kReopen);
   refuse_capture(model, kReopen, stream);
   require_no_outer(model);
-  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kCommit, model.number());
+  const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kReopen, model.number());
   require_everybody(model, kReopen);
   on_error<Error>(
       [&] { group::all_or_none(group, "reopen", [&] { replicas.set_reopened(std::make_unique<Reopened>(model)); }); },
