@@ -14,7 +14,7 @@ using Moment = KeepPlan::Moment;
 template <Hosts kHosts, bool kOwnValues>
 void a_rank_dies_in_a_gather(void**) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  for (const Moment moment : {Moment::kAfterStep, Moment::kInStep, Moment::kBeforePass})
+  for (const Moment moment : {Moment::kAfterStep, Moment::kInStep, Moment::kBeforePass, Moment::kInKeep})
     for (const int32_t id : {0, 2}) {
       const Folder folder;
       KeepPlan plan = plan_on(folder, 4, kHosts);
@@ -22,7 +22,10 @@ void a_rank_dies_in_a_gather(void**) {
       plan.own_values = kOwnValues;
       plan.late_values = true;
       plan.keep_every = 2;
-      plan.deaths = {{id, 5, moment, moment == Moment::kInStep ? 1 : 0}};
+      plan.deaths = {{id, moment == Moment::kInKeep ? 6 : 5, moment,
+                      moment == Moment::kInStep   ? 1
+                      : moment == Moment::kInKeep ? 10
+                                                  : 0}};
       train(plan);
     }
 }
