@@ -91,10 +91,10 @@ void Watch::look_at_attempt() {
   if (now == Attempt::State::kOver) take(attempt_->take());
 }
 
+/// Bytes that nobody has read may stand before its end.
 bool Watch::is_still_connected() const {
-  char first = 0;
-  const ssize_t seen = ::recv(admission_->socket.get(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
-  return seen > 0 || (seen < 0 && (errno == EAGAIN || errno == EINTR));
+  pollfd end{admission_->socket.get(), POLLRDHUP, 0};
+  return ::poll(&end, 1, 0) <= 0;
 }
 
 Watch::State Watch::look() {

@@ -142,8 +142,7 @@ class Recovery {
   [[nodiscard]] std::optional<int32_t> leader() {
     look_at_clock();
     return find_leader(lost_.memberships.front(), lost_.id, [this](int32_t id) {
-      const Standing standing = look_at(id);
-      return Sight{standing, standing == Standing::kExpected && others_.at(id).watch.look() == Watch::State::kServing};
+      return Sight{look_at(id), is_serving(id)};
     });
   }
 
@@ -166,10 +165,14 @@ class Recovery {
     return id > lost_.id && came_by_.passed() ? follow_by_ : came_by_;
   }
 
+  /// One that has ended does not, whatever its connection shows.
+  [[nodiscard]] bool is_serving(int32_t id) {
+    return look_at(id) == Standing::kExpected && others_.at(id).watch.look() == Watch::State::kServing;
+  }
+
   [[nodiscard]] bool is_lower_serving() {
-    for (const int32_t id : lost_.memberships.front())
-      if (id < lost_.id && others_.at(id).watch.look() == Watch::State::kServing && !gave_up_by_.passed()) return true;
-    return false;
+    const Membership& members = lost_.memberships.front();
+    return std::any_of(members.begin(), members.end(), [this](int32_t id) { return id < lost_.id && is_serving(id); });
   }
 
   std::unique_ptr<Control> follow(int32_t leader) {
