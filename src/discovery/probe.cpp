@@ -91,7 +91,7 @@ void Watch::look_at_attempt() {
   if (now == Attempt::State::kOver) take(attempt_->take());
 }
 
-/// Bytes that nobody has read may stand before its end.
+/// Unread bytes may come before its end.
 bool Watch::is_still_connected() const {
   pollfd end{admission_->socket.get(), POLLRDHUP, 0};
   return ::poll(&end, 1, 0) <= 0;

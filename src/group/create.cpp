@@ -37,8 +37,8 @@ namespace {
 
 constexpr const char* kFunction = "ddp_group_create";
 
-/// What a group needs to go on after ranks have died; NULL unless its options ask for it. `threads`: its ranks are threads
-/// of one process. `place`: where new ranks find the group. Throws NOT_SUPPORTED.
+/// What a group needs to continue after ranks have died; NULL unless its options ask for it. `threads`: its ranks are
+/// threads of one process. `place`: where new ranks find the group. Throws NOT_SUPPORTED.
 std::shared_ptr<Survival> make_survival(const ddp_group_options& options, bool threads,
                                         std::unique_ptr<bootstrap::JoinPlace> place) {
   if (options.recoverable == 0) return nullptr;
@@ -94,7 +94,7 @@ void meet(Creation& creation) {
   log_membership(creation.group->control(), creation.options, {});
 }
 
-/// A rank joins a group that stands.
+/// A rank joins an existing group.
 std::shared_ptr<Group> join_once(const Creation& creation, const os::Deadline& deadline) {
   const std::shared_ptr<Survival>& survival = creation.survival;
   std::shared_ptr<Group> group =
@@ -170,7 +170,7 @@ void Group::Impl::build(const char* function) {
   failure.add_waker([this] { channels.first().wake(); });
   if (options.requests != 0)
     on_error([&] { channels.requests().open(); },
-             [&](const Error& error) {  // also where all ranks agree on it: nobody must wake what goes now
+             [&](const Error& error) {  // also where all ranks agree on it: no thread may wake what is destroyed now
                failure.set(error);
                failure.quiesce();
              });

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gathers of values that go on after the steps that made them (parts/step/late_values.hpp), over a channel of their own,
-// so that they are in the way of no pass and no other call. All models of a group have one lane: gathers run in the order of
-// the steps, which is the same on all ranks.
-// Threads: open(), post and wait from one at a time; the rest from any.
+// The gathers of values that continue after the steps that made them (parts/step/late_values.hpp), over a channel of their
+// own, so that they are in the way of no pass and no other call. All models of a group have one lane: gathers run in the
+// order of the steps, which is the same on all ranks. Threads: open(), post and wait from one at a time; the rest from any.
 // Tested by conformance/late_values_test.cpp.
 #pragma once
 
@@ -41,7 +40,7 @@ class ValueLane {
   [[nodiscard]] collective::Transport& transport() const noexcept { return *transport_; }
   /// `work` runs when everything that was posted before has ended.
   [[nodiscard]] RequestPtr post(std::function<void()> work) { return lane_->post(std::move(work)); }
-  /// Until it has ended. A thread of the library runs it, so ranks see the same caller, whoever waits. Throws its error.
+  /// Until it has ended. A thread of the library runs it, so all ranks see the same caller. Throws its error.
   void wait(Request& request);
   /// Returns when everything that was posted has ended; until the next post this thread may use the transport.
   void await_turn();

@@ -96,7 +96,7 @@ void Reopened::begin(Model& model, void* stream) {
   if (replicas.reopened() != nullptr && !model.is_committed()) {
     if (replicas.reopened()->is_open())
       throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is building already; call ddp_model_commit", kReopen);
-    return replicas.reopened()->open(model);  // the others have: the group broke while this rank was told
+    return replicas.reopened()->open(model);  // the others have: the group broke before this rank had the answer
   }
   model.require_ready(kReopen);
   model.values().require_own(kReopen);

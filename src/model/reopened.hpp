@@ -38,7 +38,7 @@ class Reopened {
   explicit Reopened(Model& model);
   /// False: the ranks have yet to agree.
   [[nodiscard]] bool is_open() const noexcept { return is_open_; }
-  /// Values of what was added, from a rank to all; then state that every rank has begins at them. Collective.
+  /// Values of added parameters, from a rank to all; then state that every rank has begins at them. Collective.
   void send_added(Model& model, int32_t source, void* stream) const;
   /// The same with this rank's values. A failure breaks the group.
   void begin_added(Model& model, void* stream) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies while values of its step are still on their way (late_values): the others go on from one step, with the bits
+// A rank dies before the values of its step have come (late_values): the others continue from one step, with the bits
 // of the same steps without deaths.
 #include "support/keep_runs.hpp"
 

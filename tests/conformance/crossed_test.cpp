@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank waits for a request before it marks its gradients, and the others post it behind the end of their pass: they wait
-// for each other, on every transport, and are told so at once.
+// for each other, on every transport, and get an error at once.
 #include <chrono>
 
 #include "group/request.hpp"

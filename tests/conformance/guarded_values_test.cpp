@@ -34,7 +34,7 @@ std::string train(Training& world, int rank) {
       model::wait_value(*world.model, p);
       all += world.bytes_of(p);
     }
-    world.pass(rank, 10 + step);  // behind a step that nothing but the pass has waited for
+    world.pass(rank, 10 + step);  // only the pass has waited for its values
     world.optimizer->step();
     all += std::to_string(world.model->replicas().hash());
   }

@@ -323,7 +323,7 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
       model::wait_values(*world.model);
     }
     world.pass(rank, 3);
-    if (rank != 1) world.optimizer->step();  // waits for nobody
+    if (rank != 1) world.optimizer->step();  // does not wait
     group->barrier();
     if (rank == 1) (void)raise(SIGKILL);
     const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); });

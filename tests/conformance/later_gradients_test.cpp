@@ -34,7 +34,7 @@ void bits_are_those_of_gradients_that_stay(Path path) {
         world.pass(rank, step);
         world.optimizer->step();
         world.take_grads_back();
-        world.model->gradients().zero();  // there is none: nothing is written
+        world.model->gradients().zero();  // there is no gradient, so nothing is written
         other.pass(rank, step);
         other.optimizer->step();
         expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));

@@ -32,7 +32,7 @@ struct ReopenedWays {
   bool first_in_backward = false, second_in_backward = false;
   bool own_values = false;
   bool owned_grads = true;
-  bool listed = false;  // AdamW has a list, so that what is added is for another optimizer
+  bool listed = false;  // AdamW has a list, so added parameters belong to another optimizer
   ddp_unused unused = DDP_UNUSED_ALLOW;
 };
 

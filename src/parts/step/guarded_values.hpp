@@ -37,7 +37,7 @@ class GuardedValues {
   /// The gathers of a parameter have ended, or all have: it gets its value.
   void open(int32_t index) noexcept;
   void open_all() noexcept;
-  /// Access to everything; what has not been opened keeps the value that it had.
+  /// Access to everything. A value that was not opened keeps its former value.
   void give_up() noexcept;
 
  private:
