@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ask at addresses whether rank 0 of our group is there, and be let in; and watch one.
-// Tested by process/rendezvous_test.cpp, process/impostor_test.cpp and capi/recovery_test.cpp.
+// Tested by unit/discovery/watch_test.cpp, process/impostor_test.cpp and capi/recovery_test.cpp.
 #pragma once
 
 #include <optional>
