@@ -7,6 +7,7 @@
 
 #include "core/attempt.hpp"
 #include "core/dtype.hpp"
+#include "device/device.hpp"
 #include "group/consensus.hpp"
 
 namespace ddp::model {
@@ -54,9 +55,9 @@ std::byte* FlatMemory::take_pages(const std::vector<Block>& blocks, size_t at, c
   return found + (page - static_cast<int64_t>(reinterpret_cast<uintptr_t>(found)) % page) % page;
 }
 
-void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char* what,
-                          const std::function<bool(const Parameter&)>& wanted,
-                          const std::function<void(int32_t index, std::byte* data)>& place) {
+std::vector<std::byte*> FlatMemory::allocate(const Parameters& table, const Plan& plan, const char* what,
+                                             const std::function<bool(const Parameter&)>& wanted) {
+  std::vector<std::byte*> places(table.parameters().size());
   const std::vector<Block> blocks = blocks_of(table, plan, wanted);
   const auto rounded = [](int64_t bytes) { return (bytes + kApart - 1) / kApart * kApart; };
   int64_t on_gpu = 0;
@@ -81,15 +82,40 @@ void FlatMemory::allocate(const Parameters& table, const Plan& plan, const char*
         behind = base + block.bytes;
       }
       for (const PlannedPiece& piece : bucket.pieces)
-        if (wanted(table.parameter(piece.parameter))) place(piece.parameter, base + piece.offset * dtype_size(bucket.dtype));
+        if (wanted(table.parameter(piece.parameter)))
+          places[static_cast<size_t>(piece.parameter)] = base + piece.offset * dtype_size(bucket.dtype);
     }
   };
   on_error([&] { group::all_or_none(group_, what, allocate); }, [this](const Error&) { free(); });
+  return places;
 }
 
 void FlatMemory::free() noexcept {
   for (void* const memory : memory_) static_cast<void>(try_to([&] { group_.memory().free(memory); }));
   memory_.clear();
+}
+
+/// A commit that failed is made again, so a place is given only once the memory stays.
+void ModelMemory::add_missing(Parameters& table, const Plan& plan, Values values, void* stream) {
+  std::list<FlatMemory> added;
+  const std::vector<std::byte*> gradients_at = added.emplace_back(group_).allocate(
+      table, plan, "gradient memory",
+      [](const Parameter& parameter) { return parameter.owned_grad && parameter.grad.data == nullptr; });
+  std::vector<std::byte*> values_at(gradients_at.size());
+  if (values == Values::kOwn)
+    values_at = added.emplace_back(group_).allocate(table, plan, "memory for values",
+                                                    [](const Parameter& parameter) { return !parameter.owned_value; });
+  const auto each = [&](const std::vector<std::byte*>& places, const auto& place) {
+    for (size_t index = 0; index < places.size(); ++index)
+      if (places[index] != nullptr) place(static_cast<int32_t>(index), places[index]);
+  };
+  each(values_at, [&](int32_t index, std::byte* to) {
+    const Tensor& value = table.parameter(index).value;
+    if (value.count > 0) device::of(value).copy(to, value.data, value.bytes(), stream);
+  });
+  if (!plan.empty()) blocks_.splice(blocks_.end(), added);
+  each(gradients_at, [&](int32_t index, std::byte* data) { table.place_grad(index, data); });
+  each(values_at, [&](int32_t index, std::byte* data) { table.place_value(index, data); });
 }
 
 }  // namespace ddp::model

@@ -2,10 +2,11 @@
 // Memory of libddp's own for gradients or values of a model, laid out as its plan says, so that buckets are reduced and
 // given in place: a block for each bucket, its pieces at their offsets; one block for a parameter that is split over
 // buckets. A packed bucket begins at a page and has its pages for itself. On a GPU all blocks are one allocation. Threads:
-// as Model. Tested by conformance/own_values_test.cpp and gpu_host/in_place_test.cpp.
+// as Model. Tested by unit/model/model_memory_test.cpp, conformance/own_values_test.cpp and gpu_host/in_place_test.cpp.
 #pragma once
 
 #include <functional>
+#include <list>
 #include <vector>
 
 #include "core/parameters.hpp"
@@ -21,11 +22,10 @@ class FlatMemory {
   FlatMemory(const FlatMemory&) = delete;
   FlatMemory& operator=(const FlatMemory&) = delete;
 
-  /// Zeroed memory for the parameters that `wanted` selects; place(index, data) gets each address. Collective: if one rank
-  /// cannot get its memory, all throw.
-  void allocate(const Parameters& table, const Plan& plan, const char* what,
-                const std::function<bool(const Parameter&)>& wanted,
-                const std::function<void(int32_t index, std::byte* data)>& place);
+  /// Zeroed memory for the parameters that `wanted` selects. Gives their addresses by index, NULL for the others.
+  /// Collective: if one rank cannot get its memory, all throw.
+  [[nodiscard]] std::vector<std::byte*> allocate(const Parameters& table, const Plan& plan, const char* what,
+                                                 const std::function<bool(const Parameter&)>& wanted);
   void free() noexcept;
 
  private:
@@ -42,6 +42,22 @@ class FlatMemory {
 
   group::Group& group_;
   std::vector<void*> memory_;  // from the group
+};
+
+/// All such memory of a model. Each commit that needs some adds what is missing.
+class ModelMemory {
+ public:
+  enum class Values { kOfProgram, kOwn };
+
+  explicit ModelMemory(group::Group& group) noexcept : group_(group) {}
+
+  /// For gradients that are libddp's and have no place yet; with kOwn also for values, which are copied there. Collective,
+  /// also if nothing is missing. After an error nothing has a place that it had not before.
+  void add_missing(Parameters& table, const Plan& plan, Values values, void* stream);
+
+ private:
+  group::Group& group_;
+  std::list<FlatMemory> blocks_;
 };
 
 }  // namespace ddp::model

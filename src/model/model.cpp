@@ -246,14 +246,15 @@ void Model::look_at_layout(const Plan& plan) {
 }
 
 void Model::allocate(const Plan& plan, void* stream) {
+  const auto values = options_.own_values != 0 ? ModelMemory::Values::kOwn : ModelMemory::Values::kOfProgram;
   if (memory_.parameters < 0) {
-    allocate_missing(plan, stream);
+    memory_.blocks.add_missing(table_, plan, values, stream);
     memory_.layout = layout_of(plan);
   } else {  // ranks that are new may lack memory for theirs
     const std::vector<int32_t> added = added_since(memory_.parameters);
     Plan own = this->plan(added, false);
     name_parameters(own, added);
-    allocate_missing(own, stream);
+    memory_.blocks.add_missing(table_, own, values, stream);
     if (!added.empty()) memory_.layout = 0;
     look_at_layout(plan);
   }
@@ -264,30 +265,6 @@ std::vector<int32_t> Model::added_since(int32_t first) const {
   std::vector<int32_t> added = table_.present();
   std::erase_if(added, [first](int32_t index) { return index < first; });
   return added;
-}
-
-void Model::allocate_missing(const Plan& plan, void* stream) {
-  memory_.gradients.emplace_back(*group_).allocate(
-      table_, plan, "gradient memory",
-      [](const Parameter& parameter) { return parameter.owned_grad && parameter.grad.data == nullptr; },
-      [this](int32_t index, std::byte* data) { table_.place_grad(index, data); });
-  if (plan.empty()) memory_.gradients.pop_back();
-  if (options_.own_values != 0) allocate_values(plan, stream);
-}
-
-void Model::allocate_values(const Plan& plan, void* stream) {
-  std::vector<std::byte*> places(table_.parameters().size());
-  memory_.values.emplace_back(*group_).allocate(
-      table_, plan, "memory for values", [](const Parameter& parameter) { return !parameter.owned_value; },
-      [&](int32_t index, std::byte* data) { places[static_cast<size_t>(index)] = data; });
-  for (int32_t index = 0; index < table_.parameter_count(); ++index) {
-    Parameter& parameter = table_.parameter(index);
-    std::byte* const place = places[static_cast<size_t>(index)];
-    if (place == nullptr) continue;
-    if (parameter.value.count > 0)
-      device::of(parameter.value).copy(place, parameter.value.data, parameter.value.bytes(), stream);
-    table_.place_value(index, place);
-  }
 }
 
 /// Throws NOT_SUPPORTED unless all parameters are in host memory.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model: the table of lent tensors, agreed on by all ranks, with the machinery of its passes. Each idea has its own class
 // (gradients, replicas, values, the optimizer in the passes), and code without state is a function on a model (uneven.hpp,
-// join.hpp, sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, except those that mark. Tested by
+// sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, except those that mark. Tested by
 // conformance/ and capi/.
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -123,8 +122,6 @@ class Model {
   void allocate(const Plan& plan, void* stream);
   void look_at_layout(const Plan& plan);
   [[nodiscard]] std::vector<int32_t> added_since(int32_t first) const;
-  void allocate_missing(const Plan& plan, void* stream);
-  void allocate_values(const Plan& plan, void* stream);
 
   std::shared_ptr<group::Group> group_;
   ddp_model_options options_;
@@ -132,11 +129,11 @@ class Model {
   parts::Hook hook_;
   uint64_t number_ = 0;
   struct Memory {
-    std::list<FlatMemory> gradients, values;  // of each commit that needed some
+    ModelMemory blocks;
     std::vector<os::LargeArray> stand_ins{};  // for gradients that come later
     int32_t parameters = -1;                  // that have been added when it was allocated last; -1: nothing is allocated
     uint64_t layout = 0;                      // hash of the plan by which it is laid out; 0: of several
-  } memory_;
+  } memory_{ModelMemory(*group_)};
   Gradients gradients_{*this, table_};
   Replicas replicas_{*this};
   Values values_{*this};

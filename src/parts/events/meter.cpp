@@ -10,7 +10,7 @@
 
 namespace ddp::parts {
 
-Meter::Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) noexcept : channel_(channel) {
+Meter::Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) : channel_(channel) {
   stats_.parameters = std::ssize(table.present());
   stats_.buckets = static_cast<int64_t>(plan.size());
   for (const Parameter& parameter : table.parameters()) {

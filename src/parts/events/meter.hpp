@@ -18,7 +18,7 @@ namespace ddp::parts {
 class Meter final : public pass::PassPart {
  public:
   /// `channel` outlives it.
-  Meter(const group::Channel& channel, const Parameters& table, const Plan& plan) noexcept;
+  Meter(const group::Channel& channel, const Parameters& table, const Plan& plan);
 
   void begin(pass::Opening& opening) override;
   void fill(size_t bucket, collective::BucketHeader& mine) noexcept override;
