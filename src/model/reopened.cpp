@@ -207,7 +207,7 @@ void Reopened::move_parts(Model& model) {
   const std::optional<group::Found> found = group::find_generation(by_rank);
   if (!found) {
     for (const auto& state : states)
-      if (!state->is_replicated()) model.values().lose_optimizer();
+      if (!state->is_replicated() && !state->is_initial()) model.values().lose_optimizer();
     return;
   }
   const int32_t teller = found->givers[0];

@@ -47,6 +47,8 @@ class ReplicaState {
   [[nodiscard]] virtual bool took_step() const noexcept { return false; }
   /// The ranks of the group have changed, so this rank's part of a sharded state belongs to no rank: drop it.
   virtual void lose_parts() noexcept {}
+  /// Is a part that is dropped made again as it was, because no step has changed it?
+  [[nodiscard]] virtual bool is_initial() const { return false; }
   /// The model is building again: what depends on its buckets is released, and the parts of a sharded state, which were
   /// set aside.
   virtual void reopen() {}

@@ -268,7 +268,7 @@ void Replicas::lose_parts() {
   for (const auto& state : kept_equal()) {
     if (state->is_replicated()) continue;
     state->lose_parts();
-    model_.values().lose_optimizer();
+    if (!state->is_initial()) model_.values().lose_optimizer();
   }
 }
 

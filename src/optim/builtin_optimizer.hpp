@@ -87,6 +87,8 @@ class BuiltinOptimizer : public Optimizer, public parts::BlockUpdate {
   void count_step() final;
   [[nodiscard]] bool awaits_step() const noexcept final;
   void lose_parts() noexcept final;
+  /// Masters may have been loaded, with more digits than the parameters have.
+  [[nodiscard]] bool is_initial() const final { return step_count() == 0 && !policy_.master_weights; }
   void reopen() final;
   void follow_loaded_values(const std::vector<bool>& loaded) final;
   void flush(void* stream) final;

@@ -234,6 +234,29 @@ void what_cannot_be_taken_back_is_refused(void**) {
   }
 }
 
+/// Its part of the optimizer's state is still what all begin with.
+template <Update kUpdate, State kMoment>
+void a_part_that_no_step_has_changed_is_not_lost(void**) {
+  const Folder folder;
+  const Survival plan = plan_on(Hosts::kShared, 3, kUpdate, folder);
+  Procs procs(3, [&](int rank, Reporter& report) {
+    Survival mine = plan;
+    if (rank == 2)
+      mine.enters = [](State state) {
+        if (state == kMoment) ::raise(SIGKILL);
+      };
+    return write_story(Survivor(mine, rank, to(report)).run());
+  });
+  std::vector<ProcResult> results = procs.wait(60'000);
+  results.pop_back();
+  for (const ProcResult& result : results) {
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    const Story story = read_story(result.text);
+    expect(story.members == std::vector<uint64_t>(static_cast<size_t>(plan.steps), 0b11), result.text);
+    expect(story.hash == replay(story.members), "the weights of two ranks alone: " + result.text);
+  }
+}
+
 void two_die_at_once(void**) {
   const Folder folder;
   train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
@@ -253,6 +276,9 @@ int main() {
       ddp_test(two_die_at_once),
       ddp_test(what_cannot_be_taken_back_is_refused<Update::kNoUndo>),
       ddp_test(what_cannot_be_taken_back_is_refused<Update::kShard>),
+      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kShard, State::kPass>)),
+      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKept, State::kKeep>)),
+      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKeptInBackward, State::kKeep>)),
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
