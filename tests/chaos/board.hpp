@@ -34,6 +34,7 @@ struct Board {
     std::atomic<int64_t> step{0};
     std::atomic<uint64_t> members{0};
     std::atomic<int64_t> heap_bytes{0};  // where it is measured
+    std::atomic<bool> silenced{false};   // it is stopped or cut off, and the others go on without it
     Order order;
   };
   std::array<Rank, kMostIds> ranks;
@@ -60,9 +61,11 @@ struct Board {
     }).detach();
   }
 
+  /// A rank that wakes may end a step that the others have repeated without it.
   void note_step(int id, int64_t step, uint64_t members) {
-    if (static_cast<size_t>(step) < kMostSteps) members_of_step.at(static_cast<size_t>(step) - 1) = members;
     Rank& rank = of(id);
+    if (!rank.silenced && static_cast<size_t>(step) < kMostSteps)
+      members_of_step.at(static_cast<size_t>(step) - 1) = members;
     rank.members = members;
     rank.step = step;
   }

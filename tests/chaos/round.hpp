@@ -46,7 +46,7 @@ class Round {
     told_ = stories();
     for (auto& [id, life] : lives_)
       if (life.fate == Fate::kSilenced) must_be_fenced(id, life);
-    expect(told_.hash == replay(told_.members), "the weights are those of the replay: " + write_story(told_));
+    expect(told_.hash == replay(told_.members), "the weights are those of the replay: " + write_story(told_) + what_ended());
     check_the_checkpoint();
   }
   [[nodiscard]] int64_t steps() const { return static_cast<int64_t>(told_.members.size()); }
@@ -210,6 +210,8 @@ class Round {
     for (const int id : blow.ids)
       if (blow.kind == Kind::kKill || blow.kind == Kind::kWrong || blow.kind == Kind::kStarve || blow.silences())
         fates_[id] = blow.silences() ? Fate::kSilenced : Fate::kKilled;
+    for (const int id : blow.ids)
+      if (blow.silences()) board_->of(id).silenced = true;
     if (blow.in.has_value()) board_->give(blow, blow.id());
     if (!blow.in.has_value()) sleep_us(blow.after_us);
     switch (blow.kind) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -130,6 +131,7 @@ class Survivor {
         const uint64_t parts = (uint64_t{1} << plan_.virtual_ranks) - 1;
         story_.members.push_back(parts != 0 ? parts : members_);
         if (optimizer_ != nullptr) ++step_;
+        hashes_[step_] = hash_of(values());
         if (plan_.made) plan_.made(step_, members_);
         if (plan_.ending == nullptr && step_ % 10 == 0) say_("step " + std::to_string(step_));
         if (plan_.save_every != 0 && step_ % plan_.save_every == 0) status = save();
@@ -337,9 +339,13 @@ class Survivor {
       const std::vector<int64_t> before = std::exchange(ids_, {});
       check_whereabouts(group_);
       must(ddp_group_recover(group_, &plan_.rule, &recovery));
-      say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds));
+      say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds) + ", step " +
+           std::to_string(recovery.step) + ", kept " + std::to_string(recovery.kept_step) + ", back " +
+           std::to_string(recovery.went_back));
       if (optimizer_ != nullptr) must(ddp_optimizer_get_step_count(optimizer_, &step_));
       story_.members.resize(static_cast<size_t>(step_));
+      if (const auto known = hashes_.find(step_); known != hashes_.end() && recovery.step >= 0)
+        expect(hash_of(values()) == known->second, "the weights that this rank had at step " + std::to_string(step_));
       status = learn_members();
       if (status == DDP_OK) check_words(before, recovery);
     }
@@ -381,6 +387,7 @@ class Survivor {
   std::vector<int64_t> ids_;  // by rank; empty while not known
   int64_t step_ = 0;
   Story story_;
+  std::map<int64_t, uint64_t> hashes_;  // of the weights, by step
 };
 
 }  // namespace ddp::test
