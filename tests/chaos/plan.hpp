@@ -115,6 +115,7 @@ class Plan {
                                            "sharded, kept, in backward"};
     std::string text =
         std::to_string(plan_.ranks) + " ranks, " + name_of(place_) + ", " + kUpdates[static_cast<size_t>(plan_.update)];
+    if (is_kept(plan_.update)) text += " every " + std::to_string(plan_.keep_every) + " steps";
     if (plan_.own_values) text += ", own values";
     if (plan_.virtual_ranks != 0) text += ", " + std::to_string(plan_.virtual_ranks) + " virtual ranks";
     if (plan_.save_every != 0) text += ", saves";
