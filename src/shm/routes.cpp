@@ -28,6 +28,11 @@ Extent in_slice_units(const Extent& extent, int64_t count) noexcept {
   return {first, std::max<int64_t>((end == count ? end : end / kSliceUnit * kSliceUnit) - first, 0)};
 }
 
+/// Where a tensor of a rank begins here; NULL, of one that is not in reach.
+std::byte* base_of(const Engine& engine, int32_t rank, int64_t place) noexcept {
+  return place == kNotInReach ? nullptr : engine.mesh().base(rank) + offset_in(place);
+}
+
 }  // namespace
 
 Routes::Routes(const Engine& engine, const collective::ExchangeSpec& spec, const std::vector<PieceReach>& pieces,
@@ -45,7 +50,7 @@ Routes::Routes(const Engine& engine, const collective::ExchangeSpec& spec, const
     if (is_staged_[piece] && in_reach_[piece].count == 0 && !reads_directly_) continue;
     for (const std::vector<PieceReach>* reach : {&pieces, &outputs})
       for (size_t rank = 0; rank < size_ && !reach->empty(); ++rank)
-        bases_.push_back(engine.mesh().base(static_cast<int32_t>(rank)) + offset_in((*reach)[rank * number + piece].offset));
+        bases_.push_back(base_of(engine, static_cast<int32_t>(rank), (*reach)[rank * number + piece].offset));
   }
   hold(engine, spec);
   if (is_shared_)
