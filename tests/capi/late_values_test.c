@@ -132,10 +132,10 @@ static void another_optimizer_waits_too(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_arguments_are_refused),
-      cmocka_unit_test(there_is_nothing_to_wait_for_alone),
-      cmocka_unit_test(two_ranks_train),
-      cmocka_unit_test(another_optimizer_waits_too),
+      check_test(wrong_arguments_are_refused),
+      check_test(there_is_nothing_to_wait_for_alone),
+      check_test(two_ranks_train),
+      check_test(another_optimizer_waits_too),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
