@@ -122,9 +122,9 @@ static void wrong_plans_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_programs_plan_is_used),
-      cmocka_unit_test(other_buckets_on_another_rank_are_a_mismatch),
-      cmocka_unit_test(wrong_plans_are_refused),
+      check_test(the_programs_plan_is_used),
+      check_test(other_buckets_on_another_rank_are_a_mismatch),
+      check_test(wrong_plans_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

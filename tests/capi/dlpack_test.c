@@ -118,9 +118,9 @@ static void a_model_takes_what_comes_of_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_element_type_goes_there_and_back),
-      cmocka_unit_test(what_libddp_cannot_read_is_refused),
-      cmocka_unit_test(a_model_takes_what_comes_of_it),
+      check_test(every_element_type_goes_there_and_back),
+      check_test(what_libddp_cannot_read_is_refused),
+      check_test(a_model_takes_what_comes_of_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "ddp/late_values.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "support/optimizer_fixture.h"
 
@@ -92,11 +93,49 @@ static void two_ranks_train(void **state) {
   run_ranks(2, "local://late-values", train, NULL);
 }
 
+/* The ranks make the last step of the first optimizer and that of the second at different times, so a second step that did
+ * not wait would come before the gathers of the first on one rank and behind them on the other. */
+static void replace_optimizer(rank *self) {
+  ddp_model *model = NULL;
+  ddp_optimizer *next = NULL;
+  trained *const t = calloc(1, sizeof *t);
+  check_ok(ddp_model_create(self->group, NULL, &model));
+  for (int p = 0; p < 2; p++) check_ok(ddp_model_add_array(model, p ? "b" : "a", t->value[p], t->grad[p], COUNT, NULL));
+  check_ok(ddp_model_commit(model, NULL));
+  ddp_optimizer *optimizer = late_sgd(model);
+  for (int step = 0; step < 2; step++) {
+    for (int i = 0; i < COUNT; i++) t->grad[0][i] = t->grad[1][i] = 1;
+    check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
+    for (int p = 1; p >= 0; p--) check_ok(ddp_model_mark_ready(model, p, NULL));
+    check_ok(ddp_model_end_backward(model, NULL));
+    if (self->index == 1 && step == 1) usleep(200 * 1000);
+    check_ok(ddp_optimizer_step(optimizer, NULL));
+  }
+  if (self->index == 1) usleep(200 * 1000);
+  ddp_optimizer_destroy(optimizer);
+  check_ok(ddp_optimizer_create_sgd(model, NULL, NULL, &next));
+  for (int i = 0; i < COUNT; i++) t->grad[0][i] = t->grad[1][i] = 1;
+  check_ok(ddp_model_mark_reduced(model));
+  check_ok(ddp_optimizer_step(next, NULL));
+  check_ok(ddp_model_wait_values(model));
+  for (int p = 0; p < 2; p++)
+    for (int i = 0; i < COUNT; i++) check_number(t->value[p][i], 0.0F - 0.01F - 0.01F - 0.01F);
+  ddp_optimizer_destroy(next);
+  ddp_model_destroy(model);
+  free(t);
+}
+
+static void another_optimizer_waits_too(void **state) {
+  (void)state;
+  run_ranks(2, "local://late-values-replaced", replace_optimizer, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(wrong_arguments_are_refused),
-      cmocka_unit_test(there_is_nothing_to_wait_for_alone),
-      cmocka_unit_test(two_ranks_train),
+      check_test(wrong_arguments_are_refused),
+      check_test(there_is_nothing_to_wait_for_alone),
+      check_test(two_ranks_train),
+      check_test(another_optimizer_waits_too),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

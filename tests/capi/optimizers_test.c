@@ -362,10 +362,10 @@ static void a_file_of_format_1_is_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_changes_its_own_parameters),  cmocka_unit_test(a_parameter_has_one_optimizer),
-      cmocka_unit_test(lists_that_are_wrong_are_refused), cmocka_unit_test(buckets_are_cut_by_commit),
-      cmocka_unit_test(a_state_has_them_in_order),        cmocka_unit_test(a_loss_scale_is_set_for_all),
-      cmocka_unit_test(a_file_of_format_1_is_read),
+      check_test(each_changes_its_own_parameters),  check_test(a_parameter_has_one_optimizer),
+      check_test(lists_that_are_wrong_are_refused), check_test(buckets_are_cut_by_commit),
+      check_test(a_state_has_them_in_order),        check_test(a_loss_scale_is_set_for_all),
+      check_test(a_file_of_format_1_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,9 +189,9 @@ static void ranks_that_differ_are_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_model_grows_and_shrinks),
-      cmocka_unit_test(what_cannot_be_reopened_is_refused),
-      cmocka_unit_test(ranks_that_differ_are_told),
+      check_test(a_model_grows_and_shrinks),
+      check_test(what_cannot_be_reopened_is_refused),
+      check_test(ranks_that_differ_are_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,11 +110,11 @@ static void a_program_that_leaves_violations_fails_where_that_is_asked_for(void 
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(another_version_is_refused),
-      cmocka_unit_test(memory_streams_and_graphs_work_from_c),
-      cmocka_unit_test(violations_logs_and_faults_can_be_read_and_set),
-      cmocka_unit_test(a_program_that_leaves_violations_fails_where_that_is_asked_for),
-      cmocka_unit_test(libddp_opens_this_copy),
+      check_test(another_version_is_refused),
+      check_test(memory_streams_and_graphs_work_from_c),
+      check_test(violations_logs_and_faults_can_be_read_and_set),
+      check_test(a_program_that_leaves_violations_fails_where_that_is_asked_for),
+      check_test(libddp_opens_this_copy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
