@@ -177,7 +177,8 @@ void Model::commit(void* stream) {
         DDP_ERROR_INVALID_STATE,
         "ddp_model_commit: the model is already committed; ddp_model_reopen lets it grow, before it is committed "
         "again");
-  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
+  // A rank that broke off in ddp_model_reopen may have the model as it was: a recovery builds what all are committing.
+  if (rejoin_ == nullptr && replicas_.reopened() == nullptr) rejoin_ = Rejoin::follow(*this);
   on_error<Error>([&] { commit_now(stream); },
                   [this](const Error& error) {
                     if (!breaks_group(error.status()) && pass_ == nullptr) rejoin_.reset();
@@ -212,6 +213,7 @@ int32_t Model::join_group(void* stream) {
   std::vector<std::string> more = describe_buckets(gradients_.buckets());
   for (std::string& line : optimizer_slot_.describe()) more.push_back(std::move(line));
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, std::move(more));
+  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) group_->gpu().connect();
   const std::vector<int32_t> present = table_.present();
@@ -222,9 +224,13 @@ int32_t Model::join_group(void* stream) {
   allocate(plan, stream);
   const int32_t source = replicas_.make_equal(stream);
   pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
-  optimizer_slot_.attach_all();
-  pass_->results().go_on_from(replicas_.final_passes());
-  Reopened::finish(*this);
+  on_error(
+      [&] {
+        optimizer_slot_.attach_all();
+        pass_->results().go_on_from(replicas_.final_passes());
+        Reopened::finish(*this);
+      },
+      [&](const Error&) { pass_.reset(); });  // it is building as before
   return source;
 }
 

@@ -52,8 +52,9 @@ ParameterSet OptimizerSlot::choose(const int32_t* list, int64_t count, const cha
     const auto is_taken = [this](int32_t index) { return owner_of(index).has_value(); };
     ParameterSet rest = ParameterSet::all_but(table.parameter_count(), is_taken);
     if (const std::optional<std::string> owner = owner_of(kLater)) {  // then all that there are have one
-      if (table.parameter_count() == 0) refuse_twice("all parameters", *owner, mine);
-      refuse_twice(quoted(table, 0), *owner_of(0), mine);
+      for (const int32_t index : table.present())
+        if (const std::optional<std::string> other = owner_of(index)) refuse_twice(quoted(table, index), *other, mine);
+      refuse_twice("all parameters", *owner, mine);
     }
     return rest;
   }

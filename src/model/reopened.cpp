@@ -164,8 +164,8 @@ void Reopened::begin_added(Model& model, void* stream) const {
 }
 
 void Reopened::finish(Model& model) {
-  if (!model.replicas().some_reopened()) return;
-  on_error([&] { move_parts(model); }, [&](const Error&) { model.pass_.reset(); });  // it is building as before
+  if (!model.replicas().some_reopened()) return model.replicas().set_reopened(nullptr);  // what broke off is over
+  move_parts(model);
   const Reopened* const mine = model.replicas().reopened();
   if (mine != nullptr && mine->is_open()) mine->go_on(model);
   model.replicas().set_reopened(nullptr);

@@ -116,6 +116,26 @@ static void a_parameter_has_one_optimizer(void **state) {
   ddp_group_destroy(f.group);
 }
 
+/* The one that gets what is added later need not have the first parameter, nor any. */
+static void a_second_optimizer_without_a_list_is_refused(void **state) {
+  (void)state;
+  const int32_t first[] = {0}, all[] = {0, 1, 2, 3};
+  for (int count = 1; count <= 4; count += 3) {
+    fixture f;
+    ddp_optimizer *a = NULL, *b = NULL, *c = NULL;
+    open_model(&f, alone());
+    check_ok(make(&f, 1, count == 1 ? first : all, count, 0, &a));
+    check_ok(make(&f, 1, NULL, 0, 0, &b));
+    ddp_optimizer_destroy(a);
+    check_error_text(DDP_ERROR_INVALID_STATE, make(&f, 1, NULL, 0, 0, &c),
+                     count == 1 ? "parameter \"b1\"" : "all parameters");
+    check_text(ddp_last_error(), "optimizer 1 (sgd)");
+    ddp_optimizer_destroy(b);
+    ddp_model_destroy(f.model);
+    ddp_group_destroy(f.group);
+  }
+}
+
 static void lists_that_are_wrong_are_refused(void **state) {
   (void)state;
   fixture f;
@@ -362,9 +382,13 @@ static void a_file_of_format_1_is_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      check_test(each_changes_its_own_parameters),  check_test(a_parameter_has_one_optimizer),
-      check_test(lists_that_are_wrong_are_refused), check_test(buckets_are_cut_by_commit),
-      check_test(a_state_has_them_in_order),        check_test(a_loss_scale_is_set_for_all),
+      check_test(each_changes_its_own_parameters),
+      check_test(a_parameter_has_one_optimizer),
+      check_test(a_second_optimizer_without_a_list_is_refused),
+      check_test(lists_that_are_wrong_are_refused),
+      check_test(buckets_are_cut_by_commit),
+      check_test(a_state_has_them_in_order),
+      check_test(a_loss_scale_is_set_for_all),
       check_test(a_file_of_format_1_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
