@@ -97,8 +97,8 @@ DDP_API ddp_status ddp_group_get_progress(const ddp_group *group, int32_t rank, 
  * Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
  * addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
  * of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
- * optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
- * checkpoint with the optimizer (until then INVALID_STATE).
+ * optimizer with shard = 1 is lost, unless it has no master weights and has made no step: all ranks go back to what
+ * ddp_state_keep (ddp/keep.h) has kept; without that, load a checkpoint with the optimizer (until then INVALID_STATE).
  * @param options NULL: all defaults
  * @param out_recovery filled if not NULL; struct_size set by the caller
  * Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that

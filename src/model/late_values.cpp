@@ -22,6 +22,13 @@ void wait_values(const Model& model) {
   each_late(model, [](parts::LateValues& late) { late.wait_all(); });
 }
 
+void wait_values(const Model& model, const ParameterSet& of) {
+  each_late(model, [&](parts::LateValues& late) {
+    for (int32_t index = 0; index < model.table().parameter_count(); ++index)
+      if (of.has(index)) late.wait(index);
+  });
+}
+
 bool value_is_ready(const Model& model, int32_t index) {
   bool ready = true;
   each_late(model, [&](parts::LateValues& late) { ready = late.is_ready(index) && ready; });

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "core/parameter_set.hpp"
+
 namespace ddp::model {
 
 class Model;
@@ -14,6 +16,8 @@ class Model;
 /// Until this parameter has its value; at once if none is under way, and before commit. Throws the first cause.
 void wait_value(const Model& model, int32_t index);
 void wait_values(const Model& model);
+/// Of these parameters, whichever optimizer has changed them: one that is gone may have had them.
+void wait_values(const Model& model, const ParameterSet& of);
 /// Has it come? Never waits.
 [[nodiscard]] bool value_is_ready(const Model& model, int32_t index);
 /// Until no thread touches the values any more, in a group that has broken too.

@@ -213,7 +213,7 @@ int32_t Model::join_group(void* stream) {
   std::vector<std::string> more = describe_buckets(gradients_.buckets());
   for (std::string& line : optimizer_slot_.describe()) more.push_back(std::move(line));
   const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, std::move(more));
-  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);
+  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);  // all ranks are in the commit
   number_ = group_->channels().next_model();
   if (has_gpu_tensors(table_)) group_->gpu().connect();
   const std::vector<int32_t> present = table_.present();

@@ -49,8 +49,7 @@ const device::Device& BuiltinOptimizer::home() const noexcept {
 void BuiltinOptimizer::require_new_gradients() const {
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   if (stage != nullptr && stage->late_values() != nullptr) stage->late_values()->wait_all();
-  for (int32_t index = 0; index < model().table().parameter_count(); ++index)
-    if (parameters_.has(index)) model::wait_value(model(), index);  // an optimizer that is gone may have had it
+  model::wait_values(model(), parameters_);
   model().values().require_whole("ddp_optimizer_step", model::Values::Late::kMayCome);
   model().values().require_own("ddp_optimizer_step", nullptr, model::Values::Late::kMayCome);
   model().gradients().require_final("ddp_optimizer_step", stepped_);

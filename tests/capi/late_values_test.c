@@ -58,13 +58,18 @@ typedef struct trained {
   float value[2][COUNT], grad[2][COUNT];
 } trained;
 
-/* Each parameter is waited for before it is read; the mean of the ranks' gradients is 1. */
-static void train(rank *self) {
+static ddp_model *open_trained(ddp_group *group, trained *t) {
   ddp_model *model = NULL;
-  trained *const t = calloc(1, sizeof *t);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  check_ok(ddp_model_create(group, NULL, &model));
   for (int p = 0; p < 2; p++) check_ok(ddp_model_add_array(model, p ? "b" : "a", t->value[p], t->grad[p], COUNT, NULL));
   check_ok(ddp_model_commit(model, NULL));
+  return model;
+}
+
+/* Each parameter is waited for before it is read; the mean of the ranks' gradients is 1. */
+static void train(rank *self) {
+  trained *const t = calloc(1, sizeof *t);
+  ddp_model *const model = open_trained(self->group, t);
   ddp_optimizer *optimizer = late_sgd(model);
   float expected = 0;
   for (int step = 0; step < 10; step++) {
@@ -96,12 +101,9 @@ static void two_ranks_train(void **state) {
 /* The ranks make the last step of the first optimizer and that of the second at different times, so a second step that did
  * not wait would come before the gathers of the first on one rank and behind them on the other. */
 static void replace_optimizer(rank *self) {
-  ddp_model *model = NULL;
   ddp_optimizer *next = NULL;
   trained *const t = calloc(1, sizeof *t);
-  check_ok(ddp_model_create(self->group, NULL, &model));
-  for (int p = 0; p < 2; p++) check_ok(ddp_model_add_array(model, p ? "b" : "a", t->value[p], t->grad[p], COUNT, NULL));
-  check_ok(ddp_model_commit(model, NULL));
+  ddp_model *const model = open_trained(self->group, t);
   ddp_optimizer *optimizer = late_sgd(model);
   for (int step = 0; step < 2; step++) {
     for (int i = 0; i < COUNT; i++) t->grad[0][i] = t->grad[1][i] = 1;

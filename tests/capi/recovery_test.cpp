@@ -257,6 +257,34 @@ void a_part_that_no_step_has_changed_is_not_lost(void**) {
   }
 }
 
+/// The others may have changed their parts, or have got some of each other's.
+void a_first_step_that_broke_off_is_right_or_refused(void**) {
+  for (const int64_t after_us : {0, 100, 300, 1'000, 2'000}) {
+    const Folder folder;
+    const Survival plan = plan_on(Hosts::kShared, 3, Update::kShard, folder);
+    Procs procs(3, [&](int rank, Reporter& report) {
+      Survival mine = plan;
+      bool has_begun = false;
+      if (rank == 2)
+        mine.enters = [&](State state) {
+          if (state == State::kStep && !std::exchange(has_begun, true))
+            std::thread([after_us] {
+              std::this_thread::sleep_for(std::chrono::microseconds(after_us)), ::raise(SIGKILL);
+            }).detach();
+        };
+      return write_story(Survivor(mine, rank, to(report)).run());
+    });
+    std::vector<ProcResult> results = procs.wait(60'000);
+    results.pop_back();
+    for (const ProcResult& result : results)
+      if (result.exit_code == 0)
+        expect(read_story(result.text).hash == replay(read_story(result.text).members), result.describe());
+      else
+        expect(result.text.find("load a checkpoint") != std::string::npos, result.describe() + "\n" + result.said);
+    expect(results[0].exit_code == results[1].exit_code, results[0].describe() + " and " + results[1].describe());
+  }
+}
+
 void two_die_at_once(void**) {
   const Folder folder;
   train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
@@ -279,6 +307,7 @@ int main() {
       ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kShard, State::kPass>)),
       ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKept, State::kKeep>)),
       ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKeptInBackward, State::kKeep>)),
+      ddp_test(a_first_step_that_broke_off_is_right_or_refused),
       ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
       ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
       ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),

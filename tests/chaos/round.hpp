@@ -207,11 +207,11 @@ class Round {
   }
 
   void deal(const Blow& blow) {
-    for (const int id : blow.ids)
+    for (const int id : blow.ids) {
       if (blow.kind == Kind::kKill || blow.kind == Kind::kWrong || blow.kind == Kind::kStarve || blow.silences())
         fates_[id] = blow.silences() ? Fate::kSilenced : Fate::kKilled;
-    for (const int id : blow.ids)
-      if (blow.silences()) board_->of(id).silenced = true;
+      board_->of(id).silenced = blow.silences();
+    }
     if (blow.in.has_value()) board_->give(blow, blow.id());
     if (!blow.in.has_value()) sleep_us(blow.after_us);
     switch (blow.kind) {
