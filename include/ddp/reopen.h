@@ -26,8 +26,8 @@ extern "C" {
  *
  * While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
  * commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
- * If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint must
- * be loaded.
+ * If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
+ * must be loaded.
  * @param stream what was enqueued on a GPU is waited for; it must not be captured
  * Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
  * outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.

@@ -287,14 +287,9 @@ void strangers_change_nothing(void**) {
     bootstrap::messages::Hello hello;  // right in form, wrong in proof
     world.stranger(1'000 + id, bootstrap::FrameType::kHello, bootstrap::messages::write(hello));
   }
-  size_t honest = 1;
-  world.connect(honest);
-  world.run();
-  for (int again = 0; again < 10 && !world[honest].joined; ++again) {  // one of a flood goes by chance, and comes again
-    world.add(1, 2);
-    world.connect(++honest);
-    world.run();
-  }
+  size_t honest = 1;  // one of a flood goes by chance, and comes again
+  for (world.connect(1), world.run(); !world[honest].joined && honest < 10; world.run())
+    world.add(1, 2), world.connect(++honest);
   expect(world[0].joined && world[honest].joined, "the group forms");
 }
 
