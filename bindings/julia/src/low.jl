@@ -2482,7 +2482,8 @@ launched again. A step that the last pass has made is over; gradients that no st
 
 While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
 commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
-If a rank that is lost had parts of sharded state, ddp_model_commit succeeds, and a checkpoint must be loaded.
+If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
+must be loaded.
 - `stream`: what was enqueued on a GPU is waited for; it must not be captured
 Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
 outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
@@ -2855,8 +2856,8 @@ end
 Continue with the surviving ranks. The group, its models, optimizers, averages and memory keep their handles and
 addresses; an open pass ends, and its gradients are undefined. All ranks then hold the parameters, buffers and optimizer
 of the last step that every one of them has made, and repeat the next one. If ranks were lost, part of the state of an
-optimizer with shard = 1 is lost: all ranks go back to what ddp_state_keep (ddp/keep.h) has kept; without that, load a
-checkpoint with the optimizer (until then INVALID_STATE).
+optimizer with shard = 1 is lost, unless it has no master weights and has made no step: all ranks go back to what
+ddp_state_keep (ddp/keep.h) has kept; without that, load a checkpoint with the optimizer (until then INVALID_STATE).
 - `options`: NULL: all defaults
 - `out_recovery`: filled if not NULL; struct_size set by the caller
 Collective over the ranks that are left, blocks: less than a second where deaths are seen (one host), and for ranks that
