@@ -8,7 +8,7 @@
  * answers the other ranks when there is no batch left. The same training is then done alone, in double precision, and
  * compared.
  */
-#include <ddp/experimental.h>
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * saves. Each rule runs twice here, once on all of the model on every rank, once with `shard` and `in_backward`, where each
  * rank keeps a part of the state; both runs end with the same bits. Then the second run is loaded from its own checkpoint.
  */
-#include <ddp/experimental.h>
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

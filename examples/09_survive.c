@@ -15,7 +15,7 @@
  * program of your own needs.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <ddp/experimental.h>
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

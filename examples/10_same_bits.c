@@ -9,7 +9,7 @@
  * A linear classifier reads 8x8 pixels, of which some are dropped, and names the digit. Read train_step() first: it is what
  * a program of your own needs.
  */
-#include <ddp/experimental.h>
+#include <ddp/ddp.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

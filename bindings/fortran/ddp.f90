@@ -481,7 +481,7 @@ module ddp
     integer(c_int32_t) :: late_values = 0
       ! with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated, and the values of
       ! the other ranks come while the next forward computes. Wait for a parameter before it is used
-      ! (ddp_model_wait_value, experimental). All ranks the same. Default 0
+      ! (ddp_model_wait_value). All ranks the same. Default 0
     integer(c_int32_t) :: reserved = 0
       ! 0
   end type
@@ -664,8 +664,6 @@ module ddp
       ! left is dealt out over `size` ranks. 0 to dataset_size
   end type
 
-  integer(c_int32_t), parameter :: DDP_HEADER_EXPERIMENTAL_VERSION = 1
-
   ! A rule of the program. Since 0.1.
   type, bind(c) :: ddp_custom_options
     integer(c_int64_t) :: struct_size = 32
@@ -797,20 +795,6 @@ module ddp
     end function
   end interface
 
-  ! Options of a batch normalisation. All ranks must agree. Since 0.1.
-  type, bind(c) :: ddp_batch_norm_options
-    integer(c_int64_t) :: struct_size = 32
-      ! set by init
-    real(c_double) :: epsilon = 0
-      ! added to the variance (default 1e-5)
-    real(c_double) :: momentum = 0
-      ! share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
-    integer(c_int32_t) :: training = 0
-      ! 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
-    integer(c_int32_t) :: accumulate = 0
-      ! 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
-  end type
-
   ! Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
   type, bind(c) :: ddp_recover_options
     integer(c_int64_t) :: struct_size = 32
@@ -898,6 +882,11 @@ module ddp
       ! 0
   end type
 
+  ! a call that was posted
+  type, bind(c) :: ddp_request
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+
   ! Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
   type, bind(c) :: ddp_outer_options
     integer(c_int64_t) :: struct_size = 64
@@ -945,9 +934,20 @@ module ddp
       ! time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
   end type
 
-  ! a call that was posted
-  type, bind(c) :: ddp_request
-    type(c_ptr) :: handle = c_null_ptr
+  integer(c_int32_t), parameter :: DDP_HEADER_EXPERIMENTAL_VERSION = 1
+
+  ! Options of a batch normalisation. All ranks must agree. Since 0.1.
+  type, bind(c) :: ddp_batch_norm_options
+    integer(c_int64_t) :: struct_size = 32
+      ! set by init
+    real(c_double) :: epsilon = 0
+      ! added to the variance (default 1e-5)
+    real(c_double) :: momentum = 0
+      ! share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
+    integer(c_int32_t) :: training = 0
+      ! 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    integer(c_int32_t) :: accumulate = 0
+      ! 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
   end type
 
   ! Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
@@ -2333,8 +2333,8 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
-  ! what its gradient holds. Needs DDP_UNUSED_ALLOW.
+  ! The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. What passes
+  ! have accumulated in it since the last reduction contributes, else zero. Needs DDP_UNUSED_ALLOW.
   ! The mark brings no stream. Of a gradient on a GPU, what is on the stream of ddp_model_end_backward by then comes before
   ! the result is written into it. A bucket of a gradient that was accumulated before starts in that order too.
   ! Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
@@ -3431,19 +3431,6 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-  ! the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-  function ddp_experimental_version() result(answer)
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_experimental_version() bind(c, name='ddp_experimental_version') result(answer)
-        import
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_experimental_version()
-  end function
-
   ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
   subroutine ddp_custom_options_init(options, stat)
     type(ddp_custom_options), intent(out) :: options
@@ -3782,115 +3769,6 @@ contains
     call finish(answer, stat)
   end subroutine
 
-  ! Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
-  ! first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
-  ! which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
-  ! In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
-  ! first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
-  ! library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
-  ! @param model in the building state, with all its parameters; none can be added afterwards
-  ! @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
-  ! @param count how many numbers, with the -1
-  ! The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
-  ! at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
-  subroutine ddp_model_set_buckets(model, numbers, count, stat)
-    type(ddp_model), intent(in) :: model
-    integer(c_int32_t), intent(in) :: numbers(*)
-    integer(c_int32_t), intent(in) :: count
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_set_buckets(model, numbers, count) bind(c, name='ddp_model_set_buckets') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int32_t), intent(in) :: numbers(*)
-        integer(c_int32_t), value :: count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_model_set_buckets(model%handle, numbers, count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
-  ! them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
-  ! of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
-  ! their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
-  ! libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
-  ! those that are added; make the optimizers with lists if others are to have them.
-  !
-  ! This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
-  ! plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
-  ! launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
-  !
-  ! While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
-  ! commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
-  ! If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
-  ! must be loaded.
-  ! @param stream what was enqueued on a GPU is waited for; it must not be captured
-  ! Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
-  ! outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
-  subroutine ddp_model_reopen(model, stream, stat)
-    type(ddp_model), intent(in) :: model
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_reopen(model, stream) bind(c, name='ddp_model_reopen') result(answer)
-        import
-        type(c_ptr), value :: model
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_model_reopen(model%handle, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
-  ! the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
-  ! another one, which begins anew.
-  ! @param model in the building state, without a plan of ddp_model_set_buckets
-  ! @param index the parameter
-  ! Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
-  ! INVALID_STATE (committed). Since 0.1.
-  subroutine ddp_model_remove_parameter(model, index, stat)
-    type(ddp_model), intent(in) :: model
-    integer(c_int32_t), intent(in) :: index
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_remove_parameter(model, index) bind(c, name='ddp_model_remove_parameter') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int32_t), value :: index
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_model_remove_parameter(model%handle, index)
-    call finish(answer, stat)
-  end subroutine
-
-  ! The same for a buffer.
-  ! @param index that ddp_model_add_buffer gave
-  ! Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
-  subroutine ddp_model_remove_buffer(model, index, stat)
-    type(ddp_model), intent(in) :: model
-    integer(c_int32_t), intent(in) :: index
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_remove_buffer(model, index) bind(c, name='ddp_model_remove_buffer') result(answer)
-        import
-        type(c_ptr), value :: model
-        integer(c_int32_t), value :: index
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_model_remove_buffer(model%handle, index)
-    call finish(answer, stat)
-  end subroutine
-
   ! This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
   ! hold the parameters, buffers, optimizers and averages of the lowest rank among those that trained to the end, and continue
   ! together. Meanwhile the other ranks may open passes of this model, call ddp_model_sync_buffers, and make local calls
@@ -3914,332 +3792,6 @@ contains
       end function
     end interface
     answer = c_ddp_model_join(model%handle, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
-  ! checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
-  ! (ddp_model_sync_buffers copies buffers).
-  ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
-  ! parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
-  subroutine ddp_model_average_parameters(model, stream, stat)
-    type(ddp_model), intent(in) :: model
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_model_average_parameters(model, stream) bind(c, name='ddp_model_average_parameters') result(answer)
-        import
-        type(c_ptr), value :: model
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_model_average_parameters(model%handle, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
-  ! All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
-  ! row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
-  ! @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
-  !        given several times are added first, in the order given
-  ! @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
-  ! @param op AVERAGE (divides by the number of ranks) or SUM
-  ! @param out_count rows of the result, the same on every rank
-  ! Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
-  ! (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
-  subroutine ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream, stat)
-    type(ddp_group), intent(in) :: group
-    type(ddp_tensor), intent(in) :: indices
-    type(ddp_tensor), intent(in) :: rows
-    integer(c_int32_t), intent(in) :: op
-    integer(c_int64_t), intent(out) :: out_count
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream) bind(c, &
-          name='ddp_group_all_reduce_rows') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(ddp_tensor), intent(in) :: indices
-        type(ddp_tensor), intent(in) :: rows
-        integer(c_int32_t), value :: op
-        integer(c_int64_t), intent(out) :: out_count
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_all_reduce_rows(group%handle, indices, rows, op, out_count, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Copy the result of the last ddp_group_all_reduce_rows on this group.
-  ! @param indices receives I64 [count]
-  ! @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
-  ! Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
-  subroutine ddp_group_get_rows(group, indices, rows, stat)
-    type(ddp_group), intent(in) :: group
-    type(ddp_tensor), intent(in) :: indices
-    type(ddp_tensor), intent(in) :: rows
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_rows(group, indices, rows) bind(c, name='ddp_group_get_rows') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(ddp_tensor), intent(in) :: indices
-        type(ddp_tensor), intent(in) :: rows
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_rows(group%handle, indices, rows)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_batch_norm_options_init(options, stat)
-    type(ddp_batch_norm_options), intent(out) :: options
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_batch_norm_options_init(options, struct_size) bind(c, name='ddp_batch_norm_options_init') result(answer)
-        import
-        type(ddp_batch_norm_options), intent(out) :: options
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_batch_norm_options_init(options, c_sizeof(options))
-    call finish(answer, stat)
-  end subroutine
-
-  ! y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
-  ! With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
-  ! by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
-  ! fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
-  ! @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
-  ! @param options NULL: all defaults
-  ! @param x F32, F64, F16 or BF16, [N, C, ...]
-  ! @param weight [C], any of these dtypes; NULL: 1
-  ! @param bias [C], any of these dtypes; NULL: 0
-  ! @param running_mean [C], any of these dtypes; NULL: not kept
-  ! @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
-  ! @param y shape and dtype of x; may be x itself when no backward follows
-  ! @param saved_mean F64 [C], for backward; NULL when none follows
-  ! @param saved_invstd F64 [C], as saved_mean
-  ! @param out_count values per channel over all ranks, for backward; may be NULL
-  ! Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
-  ! Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
-  ! MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
-  ! written. Without any value on any rank nothing happens. Since 0.1.
-  subroutine ddp_batch_norm_forward(group, x, y, options, weight, bias, running_mean, running_var, saved_mean, saved_invstd, &
-      out_count, stream, stat)
-    type(ddp_group), intent(in) :: group
-    type(ddp_tensor), intent(in) :: x
-    type(ddp_tensor), intent(in) :: y
-    type(ddp_batch_norm_options), intent(in), optional :: options
-    type(ddp_tensor), intent(in), optional :: weight
-    type(ddp_tensor), intent(in), optional :: bias
-    type(ddp_tensor), intent(in), optional :: running_mean
-    type(ddp_tensor), intent(in), optional :: running_var
-    type(ddp_tensor), intent(in), optional :: saved_mean
-    type(ddp_tensor), intent(in), optional :: saved_invstd
-    integer(c_int64_t), intent(out), optional :: out_count
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, &
-          out_count, stream) bind(c, name='ddp_batch_norm_forward') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(ddp_batch_norm_options), intent(in), optional :: options
-        type(ddp_tensor), intent(in) :: x
-        type(ddp_tensor), intent(in), optional :: weight
-        type(ddp_tensor), intent(in), optional :: bias
-        type(ddp_tensor), intent(in), optional :: running_mean
-        type(ddp_tensor), intent(in), optional :: running_var
-        type(ddp_tensor), intent(in) :: y
-        type(ddp_tensor), intent(in), optional :: saved_mean
-        type(ddp_tensor), intent(in), optional :: saved_invstd
-        integer(c_int64_t), intent(out), optional :: out_count
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_batch_norm_forward(group%handle, options, x, weight, bias, running_mean, running_var, y, saved_mean, &
-        saved_invstd, out_count, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
-  ! reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
-  ! @param dy gradient of y, [N, C, ...]
-  ! @param x as in forward
-  ! @param weight as in forward
-  ! @param saved_mean as in forward
-  ! @param saved_invstd as in forward
-  ! @param count what forward gave as out_count
-  ! @param dx shape and dtype of x; may be dy itself; NULL: not wanted
-  ! @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
-  ! @param dbias as dweight
-  ! Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
-  subroutine ddp_batch_norm_backward(group, dy, x, weight, saved_mean, saved_invstd, count, options, dx, dweight, dbias, stream, &
-      stat)
-    type(ddp_group), intent(in) :: group
-    type(ddp_tensor), intent(in) :: dy
-    type(ddp_tensor), intent(in) :: x
-    type(ddp_tensor), intent(in) :: weight
-    type(ddp_tensor), intent(in) :: saved_mean
-    type(ddp_tensor), intent(in) :: saved_invstd
-    integer(c_int64_t), intent(in) :: count
-    type(ddp_batch_norm_options), intent(in), optional :: options
-    type(ddp_tensor), intent(in), optional :: dx
-    type(ddp_tensor), intent(in), optional :: dweight
-    type(ddp_tensor), intent(in), optional :: dbias
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, &
-          stream) bind(c, name='ddp_batch_norm_backward') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(ddp_batch_norm_options), intent(in), optional :: options
-        type(ddp_tensor), intent(in) :: dy
-        type(ddp_tensor), intent(in) :: x
-        type(ddp_tensor), intent(in) :: weight
-        type(ddp_tensor), intent(in) :: saved_mean
-        type(ddp_tensor), intent(in) :: saved_invstd
-        integer(c_int64_t), value :: count
-        type(ddp_tensor), intent(in), optional :: dx
-        type(ddp_tensor), intent(in), optional :: dweight
-        type(ddp_tensor), intent(in), optional :: dbias
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_batch_norm_backward(group%handle, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, &
-        dbias, address(stream))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
-  ! group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
-  ! given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
-  ! destroyed group or model stays.
-  ! @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
-  !        of the block around it is kept, which for a gradient is its bucket
-  ! Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
-  ! Since 0.1.
-  subroutine ddp_memory_retain(data, stat)
-    type(c_ptr), intent(in) :: data
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_memory_retain(data) bind(c, name='ddp_memory_retain') result(answer)
-        import
-        type(c_ptr), value :: data
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_memory_retain(data)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
-  ! @param data any address in the same block; NULL is ignored
-  ! Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
-  subroutine ddp_memory_release(data, stat)
-    type(c_ptr), intent(in), optional :: data
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_memory_release(data) bind(c, name='ddp_memory_release') result(answer)
-        import
-        type(c_ptr), value :: data
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_memory_release(address(data))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
-  ! now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
-  ! shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
-  ! reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
-  ! through copies, with the same bits.
-  !
-  ! The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
-  ! O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
-  ! ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
-  ! contents.
-  !
-  ! - A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
-  !   show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
-  ! shares the memory.
-  ! - When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
-  !   up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
-  !   it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
-  ! - A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
-  ! - ddp_group_destroy makes it private.
-  ! - Sub-groups of ddp_group_split do not share it.
-  ! - It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
-  ! it.
-  !
-  ! @param data begin of the memory, in bytes aligned as the program likes
-  ! @param bytes 1 or more
-  ! Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
-  ! runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
-  ! file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
-  ! core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
-  ! heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
-  ! have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
-  ! all as it was. Since 0.1.
-  subroutine ddp_group_share(group, data, bytes, stat)
-    type(ddp_group), intent(in) :: group
-    type(c_ptr), intent(in) :: data
-    integer(c_int64_t), intent(in) :: bytes
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_share(group, data, bytes) bind(c, name='ddp_group_share') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(c_ptr), value :: data
-        integer(c_int64_t), value :: bytes
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_share(group%handle, data, bytes)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
-  ! meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
-  ! ones, as after a copy.
-  ! @param data as in ddp_group_share; NULL is ignored
-  ! Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
-  ! shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
-  ! is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
-  subroutine ddp_group_unshare(group, data, stat)
-    type(ddp_group), intent(in) :: group
-    type(c_ptr), intent(in), optional :: data
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_unshare(group, data) bind(c, name='ddp_group_unshare') result(answer)
-        import
-        type(c_ptr), value :: group
-        type(c_ptr), value :: data
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_unshare(group%handle, address(data))
     call finish(answer, stat)
   end subroutine
 
@@ -4421,35 +3973,6 @@ contains
       end function
     end interface
     answer = c_ddp_group_get_renumbered(group%handle, ranks, capacity, out_count)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
-  ! written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
-  ! writes the scale of its time.
-  ! @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
-  ! by ddp_optimizer_get_loss_scale)
-  ! @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
-  ! The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
-  ! Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
-  ! have to wait for a stream that is captured). Since 0.1.
-  subroutine ddp_optimizer_copy_loss_scale(optimizer, tensor, stream, stat)
-    type(ddp_optimizer), intent(in) :: optimizer
-    type(ddp_tensor), intent(in) :: tensor
-    type(c_ptr), intent(in), optional :: stream
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_optimizer_copy_loss_scale(optimizer, tensor, stream) bind(c, name='ddp_optimizer_copy_loss_scale') &
-          result(answer)
-        import
-        type(c_ptr), value :: optimizer
-        type(ddp_tensor), intent(in) :: tensor
-        type(c_ptr), value :: stream
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_optimizer_copy_loss_scale(optimizer%handle, tensor, address(stream))
     call finish(answer, stat)
   end subroutine
 
@@ -4710,151 +4233,6 @@ contains
       end function
     end interface
     answer = c_ddp_state_save_local(state, c_funloc(fn), address(user_data))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_outer_options_init(options, stat)
-    type(ddp_outer_options), intent(out) :: options
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_outer_options_init(options, struct_size) bind(c, name='ddp_outer_options_init') result(answer)
-        import
-        type(ddp_outer_options), intent(out) :: options
-        integer(c_int64_t), value :: struct_size
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_outer_options_init(options, c_sizeof(options))
-    call finish(answer, stat)
-  end subroutine
-
-  ! Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
-  ! rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
-  ! @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
-  ! @param options NULL: all defaults
-  ! @param out_outer destroy with ddp_outer_destroy
-  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
-  ! (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
-  subroutine ddp_outer_create(model, out_outer, options, stat)
-    type(ddp_model), intent(in) :: model
-    type(ddp_outer), intent(out) :: out_outer
-    type(ddp_outer_options), intent(in), optional :: options
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_outer_create(model, options, out_outer) bind(c, name='ddp_outer_create') result(answer)
-        import
-        type(c_ptr), value :: model
-        type(ddp_outer_options), intent(in), optional :: options
-        type(c_ptr), intent(out) :: out_outer
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_outer_create(model%handle, options, out_outer%handle)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
-  ! number of steps. Local. NULL is ignored. Since 0.1.
-  subroutine ddp_outer_destroy(outer)
-    type(ddp_outer), intent(inout) :: outer
-    interface
-      subroutine c_ddp_outer_destroy(outer) bind(c, name='ddp_outer_destroy')
-        import
-        type(c_ptr), value :: outer
-      end subroutine
-    end interface
-    call c_ddp_outer_destroy(outer%handle)
-    outer%handle = c_null_ptr
-  end subroutine
-
-  ! One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
-  ! ended bring. Call after every step, on all ranks as often.
-  ! The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
-  ! program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
-  ! m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
-  ! exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
-  ! exchange that failed: recover the group, or load a checkpoint). Since 0.1.
-  subroutine ddp_outer_step(outer, stat)
-    type(ddp_outer), intent(in) :: outer
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_outer_step(outer) bind(c, name='ddp_outer_step') result(answer)
-        import
-        type(c_ptr), value :: outer
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_outer_step(outer%handle)
-    call finish(answer, stat)
-  end subroutine
-
-  ! Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
-  ! afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
-  ! Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
-  ! Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
-  subroutine ddp_outer_sync(outer, stat)
-    type(ddp_outer), intent(in) :: outer
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_outer_sync(outer) bind(c, name='ddp_outer_sync') result(answer)
-        import
-        type(c_ptr), value :: outer
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_outer_sync(outer%handle)
-    call finish(answer, stat)
-  end subroutine
-
-  ! What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_outer_get_stats(outer, out_stats, stat)
-    type(ddp_outer), intent(in) :: outer
-    type(ddp_outer_stats), intent(out) :: out_stats
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_outer_get_stats(outer, out_stats) bind(c, name='ddp_outer_get_stats') result(answer)
-        import
-        type(c_ptr), value :: outer
-        type(ddp_outer_stats), intent(out) :: out_stats
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_outer_get_stats(outer%handle, out_stats)
-    call finish(answer, stat)
-  end subroutine
-
-  ! The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
-  ! rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
-  ! last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
-  ! counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
-  ! only waiting on the host is counted.
-  ! @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
-  ! @param out_count number of ranks, whatever the capacity
-  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-  subroutine ddp_group_get_waits(group, capacity, out_count, seconds, stat)
-    type(ddp_group), intent(in) :: group
-    integer(c_int32_t), intent(in) :: capacity
-    integer(c_int32_t), intent(out) :: out_count
-    real(c_double), intent(inout), optional :: seconds(*)
-    integer(c_int32_t), intent(out), optional :: stat
-    integer(c_int32_t) :: answer
-    interface
-      function c_ddp_group_get_waits(group, seconds, capacity, out_count) bind(c, name='ddp_group_get_waits') result(answer)
-        import
-        type(c_ptr), value :: group
-        real(c_double), intent(inout), optional :: seconds(*)
-        integer(c_int32_t), value :: capacity
-        integer(c_int32_t), intent(out) :: out_count
-        integer(c_int32_t) :: answer
-      end function
-    end interface
-    answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
     call finish(answer, stat)
   end subroutine
 
@@ -5425,6 +4803,628 @@ contains
     end interface
     call c_ddp_request_destroy(request%handle)
     request%handle = c_null_ptr
+  end subroutine
+
+  ! Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+  ! DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
+  ! checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+  ! (ddp_model_sync_buffers copies buffers).
+  ! Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+  ! parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
+  subroutine ddp_model_average_parameters(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_average_parameters(model, stream) bind(c, name='ddp_model_average_parameters') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_average_parameters(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_outer_options_init(options, stat)
+    type(ddp_outer_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_options_init(options, struct_size) bind(c, name='ddp_outer_options_init') result(answer)
+        import
+        type(ddp_outer_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+  ! rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+  ! @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+  ! @param options NULL: all defaults
+  ! @param out_outer destroy with ddp_outer_destroy
+  ! Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+  ! (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+  subroutine ddp_outer_create(model, out_outer, options, stat)
+    type(ddp_model), intent(in) :: model
+    type(ddp_outer), intent(out) :: out_outer
+    type(ddp_outer_options), intent(in), optional :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_create(model, options, out_outer) bind(c, name='ddp_outer_create') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(ddp_outer_options), intent(in), optional :: options
+        type(c_ptr), intent(out) :: out_outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_create(model%handle, options, out_outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+  ! number of steps. Local. NULL is ignored. Since 0.1.
+  subroutine ddp_outer_destroy(outer)
+    type(ddp_outer), intent(inout) :: outer
+    interface
+      subroutine c_ddp_outer_destroy(outer) bind(c, name='ddp_outer_destroy')
+        import
+        type(c_ptr), value :: outer
+      end subroutine
+    end interface
+    call c_ddp_outer_destroy(outer%handle)
+    outer%handle = c_null_ptr
+  end subroutine
+
+  ! One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+  ! ended bring. Call after every step, on all ranks as often.
+  ! The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+  ! program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+  ! m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+  ! exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+  ! exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+  subroutine ddp_outer_step(outer, stat)
+    type(ddp_outer), intent(in) :: outer
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_step(outer) bind(c, name='ddp_outer_step') result(answer)
+        import
+        type(c_ptr), value :: outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_step(outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+  ! afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+  ! Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+  ! Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+  subroutine ddp_outer_sync(outer, stat)
+    type(ddp_outer), intent(in) :: outer
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_sync(outer) bind(c, name='ddp_outer_sync') result(answer)
+        import
+        type(c_ptr), value :: outer
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_sync(outer%handle)
+    call finish(answer, stat)
+  end subroutine
+
+  ! What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_outer_get_stats(outer, out_stats, stat)
+    type(ddp_outer), intent(in) :: outer
+    type(ddp_outer_stats), intent(out) :: out_stats
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_outer_get_stats(outer, out_stats) bind(c, name='ddp_outer_get_stats') result(answer)
+        import
+        type(c_ptr), value :: outer
+        type(ddp_outer_stats), intent(out) :: out_stats
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_outer_get_stats(outer%handle, out_stats)
+    call finish(answer, stat)
+  end subroutine
+
+  ! DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+  ! the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+  function ddp_experimental_version() result(answer)
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_experimental_version() bind(c, name='ddp_experimental_version') result(answer)
+        import
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_experimental_version()
+  end function
+
+  ! Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+  ! first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+  ! which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+  ! In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+  ! first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+  ! library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+  ! @param model in the building state, with all its parameters; none can be added afterwards
+  ! @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+  ! @param count how many numbers, with the -1
+  ! The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+  ! at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+  subroutine ddp_model_set_buckets(model, numbers, count, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: numbers(*)
+    integer(c_int32_t), intent(in) :: count
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_set_buckets(model, numbers, count) bind(c, name='ddp_model_set_buckets') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), intent(in) :: numbers(*)
+        integer(c_int32_t), value :: count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_set_buckets(model%handle, numbers, count)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
+  ! them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
+  ! of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
+  ! their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
+  ! libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
+  ! those that are added; make the optimizers with lists if others are to have them.
+  !
+  ! This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
+  ! plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
+  ! launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
+  !
+  ! While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
+  ! commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
+  ! If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
+  ! must be loaded.
+  ! @param stream what was enqueued on a GPU is waited for; it must not be captured
+  ! Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
+  ! outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
+  subroutine ddp_model_reopen(model, stream, stat)
+    type(ddp_model), intent(in) :: model
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_reopen(model, stream) bind(c, name='ddp_model_reopen') result(answer)
+        import
+        type(c_ptr), value :: model
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_reopen(model%handle, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
+  ! the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
+  ! another one, which begins anew.
+  ! @param model in the building state, without a plan of ddp_model_set_buckets
+  ! @param index the parameter
+  ! Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
+  ! INVALID_STATE (committed). Since 0.1.
+  subroutine ddp_model_remove_parameter(model, index, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_remove_parameter(model, index) bind(c, name='ddp_model_remove_parameter') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_remove_parameter(model%handle, index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! The same for a buffer.
+  ! @param index that ddp_model_add_buffer gave
+  ! Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
+  subroutine ddp_model_remove_buffer(model, index, stat)
+    type(ddp_model), intent(in) :: model
+    integer(c_int32_t), intent(in) :: index
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_model_remove_buffer(model, index) bind(c, name='ddp_model_remove_buffer') result(answer)
+        import
+        type(c_ptr), value :: model
+        integer(c_int32_t), value :: index
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_model_remove_buffer(model%handle, index)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
+  ! All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+  ! row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+  ! @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+  !        given several times are added first, in the order given
+  ! @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
+  ! @param op AVERAGE (divides by the number of ranks) or SUM
+  ! @param out_count rows of the result, the same on every rank
+  ! Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+  ! (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+  subroutine ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: indices
+    type(ddp_tensor), intent(in) :: rows
+    integer(c_int32_t), intent(in) :: op
+    integer(c_int64_t), intent(out) :: out_count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream) bind(c, &
+          name='ddp_group_all_reduce_rows') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: indices
+        type(ddp_tensor), intent(in) :: rows
+        integer(c_int32_t), value :: op
+        integer(c_int64_t), intent(out) :: out_count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_all_reduce_rows(group%handle, indices, rows, op, out_count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Copy the result of the last ddp_group_all_reduce_rows on this group.
+  ! @param indices receives I64 [count]
+  ! @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
+  ! Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
+  subroutine ddp_group_get_rows(group, indices, rows, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: indices
+    type(ddp_tensor), intent(in) :: rows
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_rows(group, indices, rows) bind(c, name='ddp_group_get_rows') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_tensor), intent(in) :: indices
+        type(ddp_tensor), intent(in) :: rows
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_rows(group%handle, indices, rows)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_batch_norm_options_init(options, stat)
+    type(ddp_batch_norm_options), intent(out) :: options
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_options_init(options, struct_size) bind(c, name='ddp_batch_norm_options_init') result(answer)
+        import
+        type(ddp_batch_norm_options), intent(out) :: options
+        integer(c_int64_t), value :: struct_size
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_options_init(options, c_sizeof(options))
+    call finish(answer, stat)
+  end subroutine
+
+  ! y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+  ! With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+  ! by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+  ! fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+  ! @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+  ! @param options NULL: all defaults
+  ! @param x F32, F64, F16 or BF16, [N, C, ...]
+  ! @param weight [C], any of these dtypes; NULL: 1
+  ! @param bias [C], any of these dtypes; NULL: 0
+  ! @param running_mean [C], any of these dtypes; NULL: not kept
+  ! @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
+  ! @param y shape and dtype of x; may be x itself when no backward follows
+  ! @param saved_mean F64 [C], for backward; NULL when none follows
+  ! @param saved_invstd F64 [C], as saved_mean
+  ! @param out_count values per channel over all ranks, for backward; may be NULL
+  ! Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
+  ! Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+  ! MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+  ! written. Without any value on any rank nothing happens. Since 0.1.
+  subroutine ddp_batch_norm_forward(group, x, y, options, weight, bias, running_mean, running_var, saved_mean, saved_invstd, &
+      out_count, stream, stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: x
+    type(ddp_tensor), intent(in) :: y
+    type(ddp_batch_norm_options), intent(in), optional :: options
+    type(ddp_tensor), intent(in), optional :: weight
+    type(ddp_tensor), intent(in), optional :: bias
+    type(ddp_tensor), intent(in), optional :: running_mean
+    type(ddp_tensor), intent(in), optional :: running_var
+    type(ddp_tensor), intent(in), optional :: saved_mean
+    type(ddp_tensor), intent(in), optional :: saved_invstd
+    integer(c_int64_t), intent(out), optional :: out_count
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, &
+          out_count, stream) bind(c, name='ddp_batch_norm_forward') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_batch_norm_options), intent(in), optional :: options
+        type(ddp_tensor), intent(in) :: x
+        type(ddp_tensor), intent(in), optional :: weight
+        type(ddp_tensor), intent(in), optional :: bias
+        type(ddp_tensor), intent(in), optional :: running_mean
+        type(ddp_tensor), intent(in), optional :: running_var
+        type(ddp_tensor), intent(in) :: y
+        type(ddp_tensor), intent(in), optional :: saved_mean
+        type(ddp_tensor), intent(in), optional :: saved_invstd
+        integer(c_int64_t), intent(out), optional :: out_count
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_forward(group%handle, options, x, weight, bias, running_mean, running_var, y, saved_mean, &
+        saved_invstd, out_count, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+  ! reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
+  ! @param dy gradient of y, [N, C, ...]
+  ! @param x as in forward
+  ! @param weight as in forward
+  ! @param saved_mean as in forward
+  ! @param saved_invstd as in forward
+  ! @param count what forward gave as out_count
+  ! @param dx shape and dtype of x; may be dy itself; NULL: not wanted
+  ! @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
+  ! @param dbias as dweight
+  ! Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+  subroutine ddp_batch_norm_backward(group, dy, x, weight, saved_mean, saved_invstd, count, options, dx, dweight, dbias, stream, &
+      stat)
+    type(ddp_group), intent(in) :: group
+    type(ddp_tensor), intent(in) :: dy
+    type(ddp_tensor), intent(in) :: x
+    type(ddp_tensor), intent(in) :: weight
+    type(ddp_tensor), intent(in) :: saved_mean
+    type(ddp_tensor), intent(in) :: saved_invstd
+    integer(c_int64_t), intent(in) :: count
+    type(ddp_batch_norm_options), intent(in), optional :: options
+    type(ddp_tensor), intent(in), optional :: dx
+    type(ddp_tensor), intent(in), optional :: dweight
+    type(ddp_tensor), intent(in), optional :: dbias
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, &
+          stream) bind(c, name='ddp_batch_norm_backward') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(ddp_batch_norm_options), intent(in), optional :: options
+        type(ddp_tensor), intent(in) :: dy
+        type(ddp_tensor), intent(in) :: x
+        type(ddp_tensor), intent(in) :: weight
+        type(ddp_tensor), intent(in) :: saved_mean
+        type(ddp_tensor), intent(in) :: saved_invstd
+        integer(c_int64_t), value :: count
+        type(ddp_tensor), intent(in), optional :: dx
+        type(ddp_tensor), intent(in), optional :: dweight
+        type(ddp_tensor), intent(in), optional :: dbias
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_batch_norm_backward(group%handle, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, &
+        dbias, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+  ! group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+  ! given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+  ! destroyed group or model stays.
+  ! @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+  !        of the block around it is kept, which for a gradient is its bucket
+  ! Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+  ! Since 0.1.
+  subroutine ddp_memory_retain(data, stat)
+    type(c_ptr), intent(in) :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_memory_retain(data) bind(c, name='ddp_memory_retain') result(answer)
+        import
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_memory_retain(data)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+  ! @param data any address in the same block; NULL is ignored
+  ! Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+  subroutine ddp_memory_release(data, stat)
+    type(c_ptr), intent(in), optional :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_memory_release(data) bind(c, name='ddp_memory_release') result(answer)
+        import
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_memory_release(address(data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
+  ! now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
+  ! shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
+  ! reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
+  ! through copies, with the same bits.
+  !
+  ! The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
+  ! O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
+  ! ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
+  ! contents.
+  !
+  ! - A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
+  !   show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
+  ! shares the memory.
+  ! - When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
+  !   up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
+  !   it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
+  ! - A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
+  ! - ddp_group_destroy makes it private.
+  ! - Sub-groups of ddp_group_split do not share it.
+  ! - It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
+  ! it.
+  !
+  ! @param data begin of the memory, in bytes aligned as the program likes
+  ! @param bytes 1 or more
+  ! Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
+  ! runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
+  ! file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
+  ! core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
+  ! heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
+  ! have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
+  ! all as it was. Since 0.1.
+  subroutine ddp_group_share(group, data, bytes, stat)
+    type(ddp_group), intent(in) :: group
+    type(c_ptr), intent(in) :: data
+    integer(c_int64_t), intent(in) :: bytes
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_share(group, data, bytes) bind(c, name='ddp_group_share') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(c_ptr), value :: data
+        integer(c_int64_t), value :: bytes
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_share(group%handle, data, bytes)
+    call finish(answer, stat)
+  end subroutine
+
+  ! Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
+  ! meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
+  ! ones, as after a copy.
+  ! @param data as in ddp_group_share; NULL is ignored
+  ! Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
+  ! shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
+  ! is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
+  subroutine ddp_group_unshare(group, data, stat)
+    type(ddp_group), intent(in) :: group
+    type(c_ptr), intent(in), optional :: data
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_unshare(group, data) bind(c, name='ddp_group_unshare') result(answer)
+        import
+        type(c_ptr), value :: group
+        type(c_ptr), value :: data
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_unshare(group%handle, address(data))
+    call finish(answer, stat)
+  end subroutine
+
+  ! Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+  ! written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+  ! writes the scale of its time.
+  ! @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+  ! by ddp_optimizer_get_loss_scale)
+  ! @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+  ! The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+  ! Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+  ! have to wait for a stream that is captured). Since 0.1.
+  subroutine ddp_optimizer_copy_loss_scale(optimizer, tensor, stream, stat)
+    type(ddp_optimizer), intent(in) :: optimizer
+    type(ddp_tensor), intent(in) :: tensor
+    type(c_ptr), intent(in), optional :: stream
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_optimizer_copy_loss_scale(optimizer, tensor, stream) bind(c, name='ddp_optimizer_copy_loss_scale') &
+          result(answer)
+        import
+        type(c_ptr), value :: optimizer
+        type(ddp_tensor), intent(in) :: tensor
+        type(c_ptr), value :: stream
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_optimizer_copy_loss_scale(optimizer%handle, tensor, address(stream))
+    call finish(answer, stat)
+  end subroutine
+
+  ! The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
+  ! rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+  ! last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+  ! counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+  ! only waiting on the host is counted.
+  ! @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+  ! @param out_count number of ranks, whatever the capacity
+  ! Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+  subroutine ddp_group_get_waits(group, capacity, out_count, seconds, stat)
+    type(ddp_group), intent(in) :: group
+    integer(c_int32_t), intent(in) :: capacity
+    integer(c_int32_t), intent(out) :: out_count
+    real(c_double), intent(inout), optional :: seconds(*)
+    integer(c_int32_t), intent(out), optional :: stat
+    integer(c_int32_t) :: answer
+    interface
+      function c_ddp_group_get_waits(group, seconds, capacity, out_count) bind(c, name='ddp_group_get_waits') result(answer)
+        import
+        type(c_ptr), value :: group
+        real(c_double), intent(inout), optional :: seconds(*)
+        integer(c_int32_t), value :: capacity
+        integer(c_int32_t), intent(out) :: out_count
+        integer(c_int32_t) :: answer
+      end function
+    end interface
+    answer = c_ddp_group_get_waits(group%handle, seconds, capacity, out_count)
+    call finish(answer, stat)
   end subroutine
 
   ! Write the defaults.

@@ -17,8 +17,8 @@ typedef enum ddp_pass DDP_INT32 {
   DDP_PASS_ACCUMULATE = 1, /**< nothing is sent: the caller adds to its gradients, a later REDUCE pass sends the whole */
   DDP_PASS_LOCAL = 2,      /**< nothing is sent, and the gradients are final on this rank alone: local SGD, with
                                 ddp_model_average_parameters every few steps */
-  DDP_PASS_PART = 3        /**< of a rank that has several virtual ranks (ddp/virtual_ranks.h, experimental): nothing is
-                                sent, the gradients of one virtual rank are complete; libddp takes them and sets them to
+  DDP_PASS_PART = 3        /**< of a rank that has several virtual ranks (ddp/virtual_ranks.h): nothing is sent,
+                                the gradients of one virtual rank are complete; libddp takes them and sets them to
                                 zero */
 } ddp_pass;
 
@@ -65,8 +65,8 @@ DDP_API ddp_status ddp_model_mark_ready(ddp_model *model, int32_t index, void *s
 DDP_API ddp_status ddp_model_mark_range_ready(ddp_model *model, int32_t index, int64_t first, int64_t count, void *stream);
 
 /**
- * The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
- * what its gradient holds. Needs DDP_UNUSED_ALLOW.
+ * The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. What passes
+ * have accumulated in it since the last reduction contributes, else zero. Needs DDP_UNUSED_ALLOW.
  * The mark brings no stream. Of a gradient on a GPU, what is on the stream of ddp_model_end_backward by then comes before
  * the result is written into it. A bucket of a gradient that was accumulated before starts in that order too.
  * Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.

@@ -20,6 +20,18 @@
 #include "ddp/ema.h"
 #include "ddp/state.h"
 #include "ddp/sampler.h"
+/* When a program needs them. */
+#include "ddp/custom.h"
+#include "ddp/hook.h"
+#include "ddp/join.h"
+#include "ddp/recover.h"
+#include "ddp/virtual_ranks.h"
+#include "ddp/keep.h"
+#include "ddp/latest.h"
+#include "ddp/late_values.h"
+#include "ddp/request.h"
+#include "ddp/local_sgd.h"
+#include "ddp/outer.h"
 /* clang-format on */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Everything in ddp/ddp.h, and parts that are not stable yet: functions and structs of the headers below may change in any
+ * Everything in ddp/ddp.h, and parts that are not stable yet: functions and structs of these headers may change in any
  * version. include/CHANGES.md then names the replacement.
  */
 #ifndef DDP_EXPERIMENTAL_H
@@ -10,24 +10,13 @@
 /* clang-format off */
 #include "ddp/ddp.h"
 #include "ddp/tier.h"
-#include "ddp/custom.h"
-#include "ddp/hook.h"
 #include "ddp/buckets.h"
 #include "ddp/reopen.h"
-#include "ddp/join.h"
-#include "ddp/local_sgd.h"
 #include "ddp/rows.h"
 #include "ddp/batch_norm.h"
 #include "ddp/memory.h"
-#include "ddp/recover.h"
 #include "ddp/graph.h"
-#include "ddp/virtual_ranks.h"
-#include "ddp/keep.h"
-#include "ddp/latest.h"
-#include "ddp/outer.h"
 #include "ddp/waits.h"
-#include "ddp/late_values.h"
-#include "ddp/request.h"
 #include "ddp/trace.h"
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * A rank that has run out of data answers the others until all have. Experimental. src/parts/README.md lists the answers of
- * a joined rank.
+ * A rank that has run out of data answers the others until all have.
+ * src/parts/README.md lists the answers of such a rank.
  */
 #ifndef DDP_JOIN_H
 #define DDP_JOIN_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
- * Local SGD: steps on this rank alone, and parameters that are averaged now and then. Experimental.
+ * Local SGD: steps on this rank alone, and parameters that are averaged now and then.
  */
 #ifndef DDP_LOCAL_SGD_H
 #define DDP_LOCAL_SGD_H

@@ -59,7 +59,7 @@ typedef struct ddp_optimizer_options {
   int64_t parameter_count;   /**< of `parameters`, 1 or more; 0 (default): NULL */
   int32_t late_values; /**< with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated,
                           and the values of the other ranks come while the next forward computes. Wait for a parameter before
-                          it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0 */
+                          it is used (ddp_model_wait_value). All ranks the same. Default 0 */
   int32_t reserved;    /**< 0 */
 } ddp_optimizer_options;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file
  * Training over slow links: each rank makes steps on its own, and now and then the movements of all ranks since the last
- * exchange are averaged and taken as the gradient of an outer optimizer. Experimental.
+ * exchange are averaged and taken as the gradient of an outer optimizer.
  *
  * The method is DiLoCo (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023); parts
  * that are exchanged at different times, overlap with the steps that follow and are sent with few bits are Streaming DiLoCo

@@ -71,6 +71,10 @@ Reopened::Reopened(Model& model)
       weight_(model.pass().attendance().weight()),
       accumulated_(model.pass().accumulated()) {
   group::Group& group = model.group();
+  if (model.replicas().awaits_objects())
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "%s: %s has joined and has not made all optimizers and averages of the other ranks; make them first",
+                     kReopen, group.name_of(group.rank()).c_str());
   if (has_gpu_tensors(model.table())) group.gpu().device().synchronize();
   std::vector<group::KeptTensor> tensors;
   for (const auto& state : model.replicas().kept_equal()) {

@@ -34,7 +34,7 @@ class Reopened {
   /// that have joined since; else nothing.
   static void finish(Model& model);
 
-  /// What the present passes leave. Throws OUT_OF_MEMORY.
+  /// What the present passes leave. Throws OUT_OF_MEMORY, and INVALID_STATE if this rank has joined and lacks objects.
   explicit Reopened(Model& model);
   /// False: the ranks have yet to agree.
   [[nodiscard]] bool is_open() const noexcept { return is_open_; }

@@ -55,6 +55,11 @@ bool Replicas::take_awaited(const std::shared_ptr<ReplicaState>& object) {
   return true;
 }
 
+bool Replicas::awaits_objects() noexcept {
+  const std::lock_guard lock(keeping_);
+  return !awaited_.empty();
+}
+
 std::vector<std::shared_ptr<ReplicaState>> Replicas::kept_equal() {
   std::vector<std::shared_ptr<ReplicaState>> alive;
   const std::lock_guard lock(keeping_);

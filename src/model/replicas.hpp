@@ -69,6 +69,8 @@ class Replicas {
   void set_reopened(std::unique_ptr<Reopened> reopened) noexcept { reopened_ = std::move(reopened); }
   /// Has a rank of those that have met reopened the model?
   [[nodiscard]] bool some_reopened() const noexcept { return met_.some_reopened; }
+  /// Has this rank joined, and still to make objects that the others have?
+  [[nodiscard]] bool awaits_objects() noexcept;
   /// What was loaded before the first commit is the same on all ranks now.
   void forget_load() noexcept { has_loaded_ = false; }
   /// Sends parameters, buffers and kept states of `source` to all ranks. `function` names the caller in errors. Collective.

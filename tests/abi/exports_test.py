@@ -30,8 +30,8 @@ for function in declarations.load().functions:
     if tiers.get(function.name) != tier:
         problems.append(f"{function.name}: {function.header} is {tier}, src/capi/exports.txt says {tiers.get(function.name)}")
 stable = sum(tier == "stable" for tier in tiers.values())
-if stable > 107:
-    problems.append(f"{stable} stable functions; at most 107 are to be learnt and kept")
+if stable > 169:
+    problems.append(f"{stable} stable functions; at most 169 are to be learnt and kept")
 
 exported = set()
 for line in run(["nm", "-D", "--defined-only", "--format=posix", LIBRARY]).splitlines():

@@ -11,7 +11,7 @@ namespace {
 
 using Moment = GrowingPlan::Moment;
 
-void expect_same(const std::vector<std::string>& told) {
+void expect_same(const std::vector<std::string>& told, bool beside = false) {
   std::vector<uint64_t> story;
   for (const std::string& each : told) {
     std::vector<uint64_t> theirs = Growing::read_story(each);
@@ -20,13 +20,15 @@ void expect_same(const std::vector<std::string>& told) {
     for (size_t step = 0; step < story.size(); ++step)
       expect(theirs[step] == story[step] || theirs[step] == 0, "the story of each rank: " + each);
   }
-  const std::string wanted = Growing({}, -1).replay(story);
+  GrowingPlan plan;
+  plan.beside = beside;
+  const std::string wanted = Growing(plan, -1).replay(story);
   const auto hashes = [](const std::string& text) { return text.substr(text.find('#')); };
   for (const std::string& each : told) expect(hashes(each) == hashes(wanted), each + " and the replay " + wanted);
 }
 
 template <Hosts kHosts>
-void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2) {
+void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2, bool beside = false) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
   GrowingPlan plan;
@@ -36,6 +38,7 @@ void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2) {
   plan.in_backward = in_backward;
   plan.dies = dies;
   plan.when = when;
+  plan.beside = beside;
   Procs procs(plan.ranks, [&](int rank, Reporter&) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     return Growing(plan, rank).run();
@@ -48,7 +51,7 @@ void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2) {
     expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe() + "\n" + result.said);
     told.push_back(result.text);
   }
-  expect_same(told);
+  expect_same(told, beside);
 }
 
 template <Hosts kHosts>
@@ -56,6 +59,7 @@ void a_rank_dies_after_it(void**) {
   a_rank_dies<kHosts>(Moment::kGrown, false, false);
   a_rank_dies<kHosts>(Moment::kGrown, true, true);
   a_rank_dies<kHosts>(Moment::kNever, true, true, -1);
+  a_rank_dies<kHosts>(Moment::kGrown, false, true, 0, true);
 }
 
 /// No recovery builds the model, and the commit takes the ranks that are left.
@@ -63,6 +67,7 @@ template <Hosts kHosts>
 void a_rank_dies_while_it_is_building(void**) {
   a_rank_dies<kHosts>(Moment::kBuilding, false, false);
   a_rank_dies<kHosts>(Moment::kBuilding, false, true, 0);
+  a_rank_dies<kHosts>(Moment::kBuilding, false, false, 1, true);
 }
 
 /// Then the model asks for a checkpoint.
@@ -90,13 +95,14 @@ void parts_of_a_dead_rank_are_lost(void**) {
 }
 
 /// It registers what is there, whose indices have gaps on the others.
-enum class Joiner { kPlain, kSeveral, kLate };  // several optimizers; made behind its commit
+enum class Joiner { kPlain, kSeveral, kLate, kBeside };  // several optimizers; made behind its commit; a second model
 
 template <bool kShard, Joiner kJoiner = Joiner::kPlain>
 void a_rank_joins_after_it(void**) {
   const Folder folder;
   GrowingPlan plan;
-  plan.several = kJoiner != Joiner::kPlain;
+  plan.several = kJoiner == Joiner::kSeveral || kJoiner == Joiner::kLate;
+  plan.beside = kJoiner == Joiner::kBeside;
   plan.late = kJoiner == Joiner::kLate;
   plan.rendezvous = "file://" + folder.path() + "/meet";
   plan.ranks = 2;
@@ -120,8 +126,52 @@ void a_rank_joins_after_it(void**) {
     expect(result.exit_code == 0, result.describe() + "\n" + result.said);
     told.push_back(result.text);
   }
-  expect_same(told);
+  expect_same(told, plan.beside);
   expect(Growing::read_story(told.front()).back() == 0b111, "all three made the last step: " + told.front());
+}
+
+/// Its state, which it has not taken yet, is that of the model before.
+void a_joiner_makes_its_objects_before_it_reopens(void**) {
+  const Folder folder;
+  GrowingPlan plan;
+  plan.late = true;
+  plan.rendezvous = "file://" + folder.path() + "/meet";
+  plan.ranks = 2;
+  const auto refused = [](Growing& training) {
+    expect(ddp_model_reopen(training.model(), nullptr) == DDP_ERROR_INVALID_STATE, "it is refused everywhere");
+    expect_contains(ddp_last_error(), "has joined and has not made all optimizers and averages");
+  };
+  Procs procs(plan.ranks, [&](int rank, Reporter& report) {
+    Growing training(plan, rank);
+    training.steps = 60;
+    bool met = false;
+    return training.run([&](int64_t step) {
+      if (step == Growing::kGrows + 2) report.say("grown");
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (met || training.group_size() < 3) return;
+      met = true;
+      refused(training);
+      Growing::must(training.learn_members());
+    });
+  });
+  procs.wait_for(0, "grown");
+  Procs more(1, [&](int, Reporter&) {
+    Growing training(plan, 2, true);
+    training.steps = 60;
+    training.behind_commit = [&] {
+      Growing::must(training.learn_members());
+      refused(training);
+    };
+    return training.run();
+  });
+  std::vector<std::string> told;
+  std::vector<ProcResult> results = procs.wait(60'000);
+  results.push_back(more.wait(10'000).front());
+  for (const ProcResult& result : results) {
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    told.push_back(result.text);
+  }
+  expect_same(told);
 }
 
 }  // namespace
@@ -139,6 +189,8 @@ int main() {
       ddp_test((a_rank_joins_after_it<false, Joiner::kSeveral>)),
       ddp_test((a_rank_joins_after_it<true, Joiner::kSeveral>)),
       ddp_test((a_rank_joins_after_it<false, Joiner::kLate>)),
+      ddp_test((a_rank_joins_after_it<false, Joiner::kBeside>)),
+      ddp_test(a_joiner_makes_its_objects_before_it_reopens),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

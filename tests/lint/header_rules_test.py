@@ -116,6 +116,18 @@ def check_macros():
                 problems.append(f"{header}: {name} must be a plain literal, not {value}")
 
 
+def check_tiers():
+    """No option of a stable struct belongs to an experimental part."""
+    part_of = lambda umbrella: re.findall(r'#include "(ddp/\w+\.h)"', tree.read(umbrella))
+    stable = part_of("include/ddp/ddp.h")
+    parts = [header for header in part_of("include/ddp/experimental.h") if header not in ["ddp/ddp.h", *stable]]
+    names = {function.name for function in api.functions if function.header.removeprefix("include/") in parts}
+    for header in stable:
+        for body, struct in re.findall(r"^typedef (?:struct|enum) \w+ (?:DDP_INT32 )?\{(.*?)^\} (\w+);", tree.read("include/" + header), re.S | re.M):
+            found = [word for word in re.findall(r"\bddp_\w+|ddp/\w+\.h|xperimental", body) if word in names or word in [*parts, "xperimental"]]
+            problems.extend(f"include/{header}: {struct} is stable and has an option of {word}, which may change" for word in sorted(set(found)))
+
+
 def attributes(node):
     return {child.get("name"): child.get("value") for child in node.findall("attributelist/attribute")}
 
@@ -158,6 +170,7 @@ for header, line, text in api.rest:
 problems.extend(f"a handle is typedef struct ddp_x ddp_x: {handle}" for handle in api.handles if " " in handle)
 check_structs()
 check_enums()
+check_tiers()
 check_macros()
 print(check_with_swig())
 tree.verdict(problems, f"{len(api.functions)} functions, {len(api.structs)} structs, {len(api.enums)} enums, {len(api.callbacks)} callbacks")

@@ -114,7 +114,7 @@ inline void second_model(Stage& stage) {
   must(add_model(stage, stage.parameters, model_options()));
 }
 
-inline ddp_status add_adam(Stage& stage, int32_t shard, int32_t in_backward, double max_norm = 0) {
+inline ddp_status add_adam(Stage& stage, int32_t shard, int32_t in_backward, double max_norm = 0, int32_t late = 0) {
   ddp_adam_options options;
   ddp_adam_options_init(&options, sizeof options);
   ddp_optimizer_options shared;
@@ -122,13 +122,19 @@ inline ddp_status add_adam(Stage& stage, int32_t shard, int32_t in_backward, dou
   shared.shard = shard;
   shared.in_backward = in_backward;
   shared.max_norm = max_norm;
+  shared.late_values = late;
   return ddp_optimizer_create_adam(stage.model, &options, &shared, &stage.optimizer);
 }
 
-template <int32_t kShard, int32_t kInBackward, int32_t kMaxNorm = 0>
+template <int32_t kShard, int32_t kInBackward, int32_t kMaxNorm = 0, int32_t kLate = 0>
 void with_adam(Stage& stage) {
   committed(stage);
-  must(add_adam(stage, kShard, kInBackward, kMaxNorm));
+  must(add_adam(stage, kShard, kInBackward, kMaxNorm, kLate));
+}
+
+inline ddp_status late_step(Stage& stage) {
+  DDP_SCENE_TRY(training_step(stage));
+  return ddp_model_wait_values(stage.model);
 }
 
 inline int32_t descend(void*, const ddp_update_slice* slice) {
@@ -274,6 +280,8 @@ inline const Scene kScenes[] = {
      [](Stage& s) { return ddp_model_average_parameters(s.model, nullptr); }},
     {"a step", with_adam<0, 0>, training_step, Scene::kLocal},
     {"a sharded step", with_adam<1, 0>, training_step},
+    {"a step with late values", with_adam<1, 0, 0, 1>, late_step},
+    {"a second step with late values", [](Stage& s) { with_adam<1, 0, 0, 1>(s), must(late_step(s)); }, late_step},
     {"a sharded step with a norm", with_adam<1, 0, 1>, training_step},
     {"a step in backward", with_adam<0, 1>, training_step, Scene::kLocal},
     {"a sharded step in backward", with_adam<1, 1>, training_step},

@@ -24,6 +24,7 @@ struct GrowingPlan {
   bool shard = false;
   bool in_backward = false;
   bool keeps = false;    // in the memory of the ranks
+  bool beside = false;   // there is a second model, which is not reopened
   bool several = false;  // optimizers: one for "first", one for the rest
   bool late = false;     // a rank that joins makes them behind its commit
   int32_t dies = -1;     // this id
@@ -34,6 +35,7 @@ class Growing {
  public:
   static constexpr int64_t kGrows = 3, kDies = 5;
   int64_t steps = 8;
+  std::function<void()> behind_commit;  // of a rank that joins, before it makes what it makes late
 
   /// `id` below 0: a replay. `joins`: the group exists, and its model has grown.
   Growing(const GrowingPlan& plan, int32_t id, bool joins = false) : plan_(plan), id_(id), joins_(joins) {
@@ -54,11 +56,17 @@ class Growing {
     add(second_, "second", nullptr);
     if (joins) add(added_, "added", &index_of_added_);
     if (!plan_.late || !joins) make_all();
+    if (!plan_.beside) return;
+    must(ddp_model_create(group_, nullptr, &beside_));
+    add(aside_, "aside", nullptr, beside_);
+    make(beside_, &beside_optimizer_, nullptr);
+    make_averages(beside_, &beside_ema_);
   }
   ~Growing() {
-    for (ddp_ema* const each : {ema_, other_ema_}) ddp_ema_destroy(each);
-    for (ddp_optimizer* const each : {optimizer_, second_optimizer_, other_optimizer_}) ddp_optimizer_destroy(each);
-    for (ddp_model* const each : {model_, other_}) ddp_model_destroy(each);
+    for (ddp_ema* const each : {ema_, other_ema_, beside_ema_}) ddp_ema_destroy(each);
+    for (ddp_optimizer* const each : {optimizer_, second_optimizer_, other_optimizer_, beside_optimizer_})
+      ddp_optimizer_destroy(each);
+    for (ddp_model* const each : {model_, other_, beside_}) ddp_model_destroy(each);
     ddp_group_destroy(group_);
   }
   Growing(const Growing&) = delete;
@@ -66,7 +74,10 @@ class Growing {
 
   /// Who made each step, and the hashes behind the last one. `at(step)` is called before each step.
   std::string run(const std::function<void(int64_t)>& at = {}) {
-    repeat([&] { return ddp_model_commit(model_, nullptr); });
+    // In the order of the last commits, so a rank that joins finds the model that was reopened behind the other.
+    for (ddp_model* const each : {joins_ ? beside_ : model_, joins_ ? model_ : beside_})
+      if (each != nullptr) repeat([&] { return ddp_model_commit(each, nullptr); });
+    if (behind_commit) behind_commit();
     if (plan_.late && joins_) make_all();
     if (joins_) must(ddp_optimizer_get_step_count(optimizer_, &step_));
     story_.resize(static_cast<size_t>(step_), 0);
@@ -89,7 +100,8 @@ class Growing {
 
   /// The same by models that are never reopened.
   std::string replay(const std::vector<uint64_t>& story) {
-    must(ddp_model_commit(model_, nullptr));
+    for (ddp_model* const each : {model_, beside_})
+      if (each != nullptr) must(ddp_model_commit(each, nullptr));
     for (const uint64_t members : story) {
       if (step_ == kGrows) {
         must(ddp_model_create(group_, nullptr, &other_));
@@ -117,6 +129,7 @@ class Growing {
     if (status != DDP_OK) throw Error(status, ddp_last_error());
   }
   [[nodiscard]] ddp_model* model() const noexcept { return model_; }
+  [[nodiscard]] int32_t group_size() const noexcept { return ddp_group_get_size(group_); }
   void grow_until_commit() {
     repeat([&] { return ddp_model_reopen(model_, nullptr); });
     if (id_ == plan_.dies && plan_.when == GrowingPlan::Moment::kBuilding) std::raise(SIGKILL);
@@ -133,6 +146,21 @@ class Growing {
   template <class Call>
   void repeat(const Call& call) {
     for (ddp_status status = call(); status != DDP_OK; status = call()) go_on(status);
+  }
+
+  ddp_status learn_members() {
+    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_get_size(group_)));
+    int64_t mine = id_;
+    const int64_t one = 1;
+    const auto all = static_cast<int64_t>(ids.size());
+    ddp_tensor input, output;
+    must(ddp_tensor_init(&input, &mine, DDP_I64, 1, &one));
+    must(ddp_tensor_init(&output, ids.data(), DDP_I64, 1, &all));
+    const ddp_status status = ddp_group_all_gather(group_, &input, &output, nullptr);
+    if (status != DDP_OK) return status;
+    members_ = 0;
+    for (const int64_t id : ids) members_ |= uint64_t{1} << id;
+    return DDP_OK;
   }
 
  private:
@@ -217,24 +245,10 @@ class Growing {
     std::vector<int32_t> indices = {index_of_first_ + 1, index_of_first_};
     if (!is_replay() && index_of_added_ < 0) indices.push_back(0);  // "gone"
     if (!is_replay() && index_of_added_ >= 0) indices.push_back(index_of_added_);
-    const ddp_status status = pass(model_, indices, optimizer_, ema_, ids);
+    ddp_status status = pass(model_, indices, optimizer_, ema_, ids);
+    if (status == DDP_OK && beside_ != nullptr) status = pass(beside_, {0}, beside_optimizer_, beside_ema_, ids);
     if (status != DDP_OK || other_ == nullptr) return status;
     return pass(other_, {0}, other_optimizer_, other_ema_, ids);
-  }
-
-  ddp_status learn_members() {
-    std::vector<int64_t> ids(static_cast<size_t>(ddp_group_get_size(group_)));
-    int64_t mine = id_;
-    const int64_t one = 1;
-    const auto all = static_cast<int64_t>(ids.size());
-    ddp_tensor input, output;
-    must(ddp_tensor_init(&input, &mine, DDP_I64, 1, &one));
-    must(ddp_tensor_init(&output, ids.data(), DDP_I64, 1, &all));
-    const ddp_status status = ddp_group_all_gather(group_, &input, &output, nullptr);
-    if (status != DDP_OK) return status;
-    members_ = 0;
-    for (const int64_t id : ids) members_ |= uint64_t{1} << id;
-    return DDP_OK;
   }
 
   void go_on(ddp_status status) {
@@ -253,13 +267,14 @@ class Growing {
   [[nodiscard]] static std::string hash_of(const std::vector<float>& values) {
     return std::to_string(content_hash(values.data(), values.size() * sizeof(float))) + " ";
   }
-  [[nodiscard]] std::string hashes() const { return hash_of(first_) + hash_of(second_) + hash_of(added_); }
+  [[nodiscard]] std::string hashes() const { return hash_of(first_) + hash_of(second_) + hash_of(added_) + hash_of(aside_); }
   [[nodiscard]] std::string result() const {
     std::string text = "story";
     for (const uint64_t members : story_) text += "|" + std::to_string(members);
     text += "|#" + hashes();
     must(ddp_ema_swap(ema_, 0, nullptr));
-    if (other_ema_ != nullptr) must(ddp_ema_swap(other_ema_, 0, nullptr));
+    for (ddp_ema* const each : {other_ema_, beside_ema_})
+      if (each != nullptr) must(ddp_ema_swap(each, 0, nullptr));
     text += hashes();
     must(ddp_ema_swap(ema_, 0, nullptr));
     return text;
@@ -269,12 +284,14 @@ class Growing {
   const int32_t id_;
   const bool joins_;
   std::vector<float> gone_ = std::vector<float>(300, 1.0F), first_ = std::vector<float>(5000, 1.0F),
-                     second_ = std::vector<float>(7, 1.0F), added_ = std::vector<float>(40'000, 1.0F);
+                     second_ = std::vector<float>(7, 1.0F), added_ = std::vector<float>(40'000, 1.0F),
+                     aside_ = std::vector<float>(900, 1.0F);
   int32_t index_of_first_ = -1, index_of_added_ = -1;
   ddp_group* group_ = nullptr;
-  ddp_model *model_ = nullptr, *other_ = nullptr;
-  ddp_optimizer *optimizer_ = nullptr, *second_optimizer_ = nullptr, *other_optimizer_ = nullptr;
-  ddp_ema *ema_ = nullptr, *other_ema_ = nullptr;
+  ddp_model *model_ = nullptr, *other_ = nullptr, *beside_ = nullptr;
+  ddp_optimizer *optimizer_ = nullptr, *second_optimizer_ = nullptr, *other_optimizer_ = nullptr,
+                *beside_optimizer_ = nullptr;
+  ddp_ema *ema_ = nullptr, *other_ema_ = nullptr, *beside_ema_ = nullptr;
   int64_t step_ = 0;
   uint64_t members_ = 0;
   std::vector<uint64_t> story_;  // 0: before this rank joined

@@ -1244,8 +1244,8 @@ end
 @doc raw"""
     ddp_model_mark_unused(model, index)
 
-The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
-what its gradient holds. Needs DDP_UNUSED_ALLOW.
+The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. What passes
+have accumulated in it since the last reduction contributes, else zero. Needs DDP_UNUSED_ALLOW.
 The mark brings no stream. Of a gradient on a GPU, what is on the stream of ddp_model_end_backward by then comes before
 the result is written into it. A bucket of a gradient that was accumulated before starts in that order too.
 Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
@@ -1491,7 +1491,7 @@ Common options of all rules: where a rule runs, how it takes gradients, and its 
 - `clip_value`: above 0: limit every element to this magnitude, after max_norm. Default 0: no clipping
 - `parameters`: `parameter_count` different indices: the parameters that the optimizer changes; copied. NULL (default): all that have no optimizer, also those that are registered later. All ranks the same
 - `parameter_count`: of `parameters`, 1 or more; 0 (default): NULL
-- `late_values`: with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated, and the values of the other ranks come while the next forward computes. Wait for a parameter before it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0
+- `late_values`: with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated, and the values of the other ranks come while the next forward computes. Wait for a parameter before it is used (ddp_model_wait_value). All ranks the same. Default 0
 - `reserved`: 0
 """
 struct ddp_optimizer_options
@@ -2115,18 +2115,6 @@ function ddp_sampler_fill(sampler, epoch, first, count, out_indices)
         first, count, out_indices)
 end
 
-const DDP_EXPERIMENTAL_VERSION = 1
-
-@doc raw"""
-    ddp_experimental_version()
-
-DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-"""
-function ddp_experimental_version()
-    return ccall((:ddp_experimental_version, libddp), Int32, ())
-end
-
 @doc raw"""
 A rule of the program. Since 0.1.
 
@@ -2448,77 +2436,6 @@ function ddp_bucket_set_error(bucket, text)
 end
 
 @doc raw"""
-    ddp_model_set_buckets(model, numbers, count)
-
-Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
-first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
-which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
-In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
-first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
-library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
-- `model`: in the building state, with all its parameters; none can be added afterwards
-- `numbers`: the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
-- `count`: how many numbers, with the -1
-The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
-at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
-"""
-function ddp_model_set_buckets(model, numbers, count)
-    return ccall((:ddp_model_set_buckets, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int32}, Int32), model, numbers, count)
-end
-
-@doc raw"""
-    ddp_model_reopen(model, stream)
-
-Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
-them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
-of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
-their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
-libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
-those that are added; make the optimizers with lists if others are to have them.
-
-This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
-plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
-launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
-
-While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
-commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
-If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
-must be loaded.
-- `stream`: what was enqueued on a GPU is waited for; it must not be captured
-Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
-outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
-"""
-function ddp_model_reopen(model, stream)
-    return ccall((:ddp_model_reopen, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
-end
-
-@doc raw"""
-    ddp_model_remove_parameter(model, index)
-
-Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
-the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
-another one, which begins anew.
-- `model`: in the building state, without a plan of ddp_model_set_buckets
-- `index`: the parameter
-Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
-INVALID_STATE (committed). Since 0.1.
-"""
-function ddp_model_remove_parameter(model, index)
-    return ccall((:ddp_model_remove_parameter, libddp), ddp_status, (Ptr{ddp_model}, Int32), model, index)
-end
-
-@doc raw"""
-    ddp_model_remove_buffer(model, index)
-
-The same for a buffer.
-- `index`: that ddp_model_add_buffer gave
-Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
-"""
-function ddp_model_remove_buffer(model, index)
-    return ccall((:ddp_model_remove_buffer, libddp), ddp_status, (Ptr{ddp_model}, Int32), model, index)
-end
-
-@doc raw"""
     ddp_model_join(model, stream)
 
 This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
@@ -2533,213 +2450,6 @@ is open), MISMATCH (other ranks have other optimizers or averages), and those of
 """
 function ddp_model_join(model, stream)
     return ccall((:ddp_model_join, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
-end
-
-@doc raw"""
-    ddp_model_average_parameters(model, stream)
-
-Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
-checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
-(ddp_model_sync_buffers copies buffers).
-Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
-parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
-"""
-function ddp_model_average_parameters(model, stream)
-    return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
-end
-
-@doc raw"""
-    ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
-
-Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
-All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
-row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
-- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
-       given several times are added first, in the order given
-- `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
-- `op`: AVERAGE (divides by the number of ranks) or SUM
-- `out_count`: rows of the result, the same on every rank
-Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
-(rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
-"""
-function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
-    return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
-        ddp_reduce, Ptr{Int64}, Ptr{Cvoid}), group, indices, rows, op, out_count, stream)
-end
-
-@doc raw"""
-    ddp_group_get_rows(group, indices, rows)
-
-Copy the result of the last ddp_group_all_reduce_rows on this group.
-- `indices`: receives I64 [count]
-- `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
-Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
-"""
-function ddp_group_get_rows(group, indices, rows)
-    return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
-        indices, rows)
-end
-
-@doc raw"""
-Options of a batch normalisation. All ranks must agree. Since 0.1.
-
-- `epsilon`: added to the variance (default 1e-5)
-- `momentum`: share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
-- `training`: 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
-- `accumulate`: 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
-"""
-struct ddp_batch_norm_options
-    struct_size::Int64
-    epsilon::Float64
-    momentum::Float64
-    training::Int32
-    accumulate::Int32
-end
-
-@doc raw"""
-    ddp_batch_norm_options_init(options, struct_size)
-
-Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_batch_norm_options_init(options, struct_size)
-    return ccall((:ddp_batch_norm_options_init, libddp), ddp_status, (Ptr{ddp_batch_norm_options}, Int64), options,
-        struct_size)
-end
-
-@doc raw"""
-    ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
-
-y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
-With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
-by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
-fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
-- `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
-- `options`: NULL: all defaults
-- `x`: F32, F64, F16 or BF16, [N, C, ...]
-- `weight`: [C], any of these dtypes; NULL: 1
-- `bias`: [C], any of these dtypes; NULL: 0
-- `running_mean`: [C], any of these dtypes; NULL: not kept
-- `running_var`: [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
-- `y`: shape and dtype of x; may be x itself when no backward follows
-- `saved_mean`: F64 [C], for backward; NULL when none follows
-- `saved_invstd`: F64 [C], as saved_mean
-- `out_count`: values per channel over all ranks, for backward; may be NULL
-Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
-Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
-MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
-written. Without any value on any rank nothing happens. Since 0.1.
-"""
-function ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
-    return ccall((:ddp_batch_norm_forward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options}, Ptr{ddp_tensor},
-        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
-        Ptr{Int64}, Ptr{Cvoid}), group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd,
-        out_count, stream)
-end
-
-@doc raw"""
-    ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
-
-Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
-reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
-- `dy`: gradient of y, [N, C, ...]
-- `x`: as in forward
-- `weight`: as in forward
-- `saved_mean`: as in forward
-- `saved_invstd`: as in forward
-- `count`: what forward gave as out_count
-- `dx`: shape and dtype of x; may be dy itself; NULL: not wanted
-- `dweight`: [C], F32, F64, F16 or BF16; NULL: not wanted
-- `dbias`: as dweight
-Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
-"""
-function ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
-    return ccall((:ddp_batch_norm_backward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options},
-        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int64, Ptr{ddp_tensor},
-        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Cvoid}), group, options, dy, x, weight, saved_mean, saved_invstd, count, dx,
-        dweight, dbias, stream)
-end
-
-@doc raw"""
-    ddp_memory_retain(data)
-
-Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
-group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
-given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
-destroyed group or model stays.
-- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
-       of the block around it is kept, which for a gradient is its bucket
-Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
-Since 0.1.
-"""
-function ddp_memory_retain(data)
-    return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)
-end
-
-@doc raw"""
-    ddp_memory_release(data)
-
-Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
-- `data`: any address in the same block; NULL is ignored
-Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
-"""
-function ddp_memory_release(data)
-    return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
-end
-
-@doc raw"""
-    ddp_group_share(group, data, bytes)
-
-Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
-now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
-shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
-reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
-through copies, with the same bits.
-
-The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
-O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
-ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
-contents.
-
-- A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
-  show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
-shares the memory.
-- When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
-  up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
-  it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
-- A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
-- ddp_group_destroy makes it private.
-- Sub-groups of ddp_group_split do not share it.
-- It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
-it.
-
-- `data`: begin of the memory, in bytes aligned as the program likes
-- `bytes`: 1 or more
-Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
-runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
-file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
-core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
-heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
-have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
-all as it was. Since 0.1.
-"""
-function ddp_group_share(group, data, bytes)
-    return ccall((:ddp_group_share, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}, Int64), group, data, bytes)
-end
-
-@doc raw"""
-    ddp_group_unshare(group, data)
-
-Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
-meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
-ones, as after a copy.
-- `data`: as in ddp_group_share; NULL is ignored
-Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
-shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
-is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
-"""
-function ddp_group_unshare(group, data)
-    return ccall((:ddp_group_unshare, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
 end
 
 @doc raw"""
@@ -2915,24 +2625,6 @@ function ddp_group_get_renumbered(group, ranks, capacity, out_count)
 end
 
 @doc raw"""
-    ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
-
-Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
-written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
-writes the scale of its time.
-- `tensor`: one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
-by ddp_optimizer_get_loss_scale)
-- `stream`: of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
-The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
-Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
-have to wait for a stream that is captured). Since 0.1.
-"""
-function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
-    return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
-        optimizer, tensor, stream)
-end
-
-@doc raw"""
 Which parts of the global batch a rank works on. The caller sets struct_size. Since 0.1.
 
 - `total`: parts in all: the group option virtual_ranks, or without it the number of ranks
@@ -3100,138 +2792,6 @@ state is sharded over several ranks: then all save together), CALLBACK (fn did n
 """
 function ddp_state_save_local(state, fn, user_data)
     return ccall((:ddp_state_save_local, libddp), ddp_status, (Ptr{ddp_state}, Ptr{Cvoid}, Ptr{Cvoid}), state, fn, user_data)
-end
-
-@doc raw"""
-Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
-
-- `every`: steps between two exchanges of a parameter, 1 or more (default 100)
-- `overlap`: steps for which an exchange may be under way, 0 to every - 1. 0 (default): the step in which it is due waits for it
-- `rate`: of the outer optimizer, above 0 (default 0.7)
-- `momentum`: 0 to below 1 (default 0.9)
-- `keep`: share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) * global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps that were made meanwhile; the replicas then differ until ddp_outer_sync
-- `fragments`: parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024 (default 1): the bytes of a step at most shrink by so much
-- `nesterov`: 1 (default): Nesterov's momentum; 0: the plain one
-- `bits`: of an element of a movement when it is sent: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
-- `error_feedback`: with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is lost. Costs 4 bytes a parameter
-"""
-struct ddp_outer_options
-    struct_size::Int64
-    every::Int64
-    overlap::Int64
-    rate::Float64
-    momentum::Float64
-    keep::Float64
-    fragments::Int32
-    nesterov::Int32
-    bits::Int32
-    error_feedback::Int32
-end
-
-@doc raw"""
-Numbers of an outer optimizer. Since 0.1.
-
-- `steps`: ddp_outer_step calls
-- `exchanges`: fragments that were exchanged
-- `under_way`: fragments whose exchange has begun and not ended
-- `sent_bytes`: bytes that this rank sent, as in ddp_model_stats
-- `wait_ns`: time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
-"""
-struct ddp_outer_stats
-    struct_size::Int64
-    steps::Int64
-    exchanges::Int64
-    under_way::Int64
-    sent_bytes::Int64
-    wait_ns::Int64
-end
-
-@doc raw"""
-    ddp_outer_options_init(options, struct_size)
-
-Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_outer_options_init(options, struct_size)
-    return ccall((:ddp_outer_options_init, libddp), ddp_status, (Ptr{ddp_outer_options}, Int64), options, struct_size)
-end
-
-@doc raw"""
-    ddp_outer_create(model, options, out_outer)
-
-Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
-rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
-- `model`: ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
-- `options`: NULL: all defaults
-- `out_outer`: destroy with ddp_outer_destroy
-Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
-(parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
-"""
-function ddp_outer_create(model, options, out_outer)
-    return ccall((:ddp_outer_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_outer_options}, Ptr{Ptr{ddp_outer}}),
-        model, options, out_outer)
-end
-
-@doc raw"""
-    ddp_outer_destroy(outer)
-
-Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
-number of steps. Local. NULL is ignored. Since 0.1.
-"""
-function ddp_outer_destroy(outer)
-    return ccall((:ddp_outer_destroy, libddp), Cvoid, (Ptr{ddp_outer},), outer)
-end
-
-@doc raw"""
-    ddp_outer_step(outer)
-
-One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
-ended bring. Call after every step, on all ranks as often.
-The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
-program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
-m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
-exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
-exchange that failed: recover the group, or load a checkpoint). Since 0.1.
-"""
-function ddp_outer_step(outer)
-    return ccall((:ddp_outer_step, libddp), ddp_status, (Ptr{ddp_outer},), outer)
-end
-
-@doc raw"""
-    ddp_outer_sync(outer)
-
-Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
-afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
-Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
-Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
-"""
-function ddp_outer_sync(outer)
-    return ccall((:ddp_outer_sync, libddp), ddp_status, (Ptr{ddp_outer},), outer)
-end
-
-@doc raw"""
-    ddp_outer_get_stats(outer, out_stats)
-
-What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_outer_get_stats(outer, out_stats)
-    return ccall((:ddp_outer_get_stats, libddp), ddp_status, (Ptr{ddp_outer}, Ptr{ddp_outer_stats}), outer, out_stats)
-end
-
-@doc raw"""
-    ddp_group_get_waits(group, seconds, capacity, out_count)
-
-The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
-rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
-last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
-counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
-only waiting on the host is counted.
-- `seconds`: element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
-- `out_count`: number of ranks, whatever the capacity
-Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-"""
-function ddp_group_get_waits(group, seconds, capacity, out_count)
-    return ccall((:ddp_group_get_waits, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int32, Ptr{Int32}), group,
-        seconds, capacity, out_count)
 end
 
 @doc raw"""
@@ -3544,6 +3104,446 @@ the call does nothing. Since 0.1.
 """
 function ddp_request_destroy(request)
     return ccall((:ddp_request_destroy, libddp), Cvoid, (Ptr{ddp_request},), request)
+end
+
+@doc raw"""
+    ddp_model_average_parameters(model, stream)
+
+Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
+checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+(ddp_model_sync_buffers copies buffers).
+Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
+"""
+function ddp_model_average_parameters(model, stream)
+    return ccall((:ddp_model_average_parameters, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
+
+- `every`: steps between two exchanges of a parameter, 1 or more (default 100)
+- `overlap`: steps for which an exchange may be under way, 0 to every - 1. 0 (default): the step in which it is due waits for it
+- `rate`: of the outer optimizer, above 0 (default 0.7)
+- `momentum`: 0 to below 1 (default 0.9)
+- `keep`: share of a rank's own values in what follows an exchange, 0 to below 1: value = keep * own + (1 - keep) * global. 0 (default): all ranks go on from the global values. With overlap, 0.5 keeps a part of the steps that were made meanwhile; the replicas then differ until ddp_outer_sync
+- `fragments`: parts of the model that are exchanged at different steps, spread evenly over `every`, 1 to 1,024 (default 1): the bytes of a step at most shrink by so much
+- `nesterov`: 1 (default): Nesterov's momentum; 0: the plain one
+- `bits`: of an element of a movement when it is sent: 32 (default; F64 parameters: 64), 16 (BF16), 8 or 4. With 8 and 4, blocks of 256 elements are scaled by their largest magnitude, rounded to integers and gathered; every rank adds them in F32, in the tree over the ranks, so all hold the same bits. F64 parameters always travel as they are
+- `error_feedback`: with 8 and 4 bits: 1 (default): what rounding lost is added to the next movement; 0: it is lost. Costs 4 bytes a parameter
+"""
+struct ddp_outer_options
+    struct_size::Int64
+    every::Int64
+    overlap::Int64
+    rate::Float64
+    momentum::Float64
+    keep::Float64
+    fragments::Int32
+    nesterov::Int32
+    bits::Int32
+    error_feedback::Int32
+end
+
+@doc raw"""
+Numbers of an outer optimizer. Since 0.1.
+
+- `steps`: ddp_outer_step calls
+- `exchanges`: fragments that were exchanged
+- `under_way`: fragments whose exchange has begun and not ended
+- `sent_bytes`: bytes that this rank sent, as in ddp_model_stats
+- `wait_ns`: time in ddp_outer_step and ddp_outer_sync in which this rank waited for exchanges
+"""
+struct ddp_outer_stats
+    struct_size::Int64
+    steps::Int64
+    exchanges::Int64
+    under_way::Int64
+    sent_bytes::Int64
+    wait_ns::Int64
+end
+
+@doc raw"""
+    ddp_outer_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_outer_options_init(options, struct_size)
+    return ccall((:ddp_outer_options_init, libddp), ddp_status, (Ptr{ddp_outer_options}, Int64), options, struct_size)
+end
+
+@doc raw"""
+    ddp_outer_create(model, options, out_outer)
+
+Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+- `model`: ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+- `options`: NULL: all defaults
+- `out_outer`: destroy with ddp_outer_destroy
+Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+(parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+"""
+function ddp_outer_create(model, options, out_outer)
+    return ccall((:ddp_outer_create, libddp), ddp_status, (Ptr{ddp_model}, Ptr{ddp_outer_options}, Ptr{Ptr{ddp_outer}}),
+        model, options, out_outer)
+end
+
+@doc raw"""
+    ddp_outer_destroy(outer)
+
+Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+number of steps. Local. NULL is ignored. Since 0.1.
+"""
+function ddp_outer_destroy(outer)
+    return ccall((:ddp_outer_destroy, libddp), Cvoid, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_step(outer)
+
+One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+ended bring. Call after every step, on all ranks as often.
+The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+"""
+function ddp_outer_step(outer)
+    return ccall((:ddp_outer_step, libddp), ddp_status, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_sync(outer)
+
+Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+"""
+function ddp_outer_sync(outer)
+    return ccall((:ddp_outer_sync, libddp), ddp_status, (Ptr{ddp_outer},), outer)
+end
+
+@doc raw"""
+    ddp_outer_get_stats(outer, out_stats)
+
+What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_outer_get_stats(outer, out_stats)
+    return ccall((:ddp_outer_get_stats, libddp), ddp_status, (Ptr{ddp_outer}, Ptr{ddp_outer_stats}), outer, out_stats)
+end
+
+const DDP_EXPERIMENTAL_VERSION = 1
+
+@doc raw"""
+    ddp_experimental_version()
+
+DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+"""
+function ddp_experimental_version()
+    return ccall((:ddp_experimental_version, libddp), Int32, ())
+end
+
+@doc raw"""
+    ddp_model_set_buckets(model, numbers, count)
+
+Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+- `model`: in the building state, with all its parameters; none can be added afterwards
+- `numbers`: the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+- `count`: how many numbers, with the -1
+The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+"""
+function ddp_model_set_buckets(model, numbers, count)
+    return ccall((:ddp_model_set_buckets, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Int32}, Int32), model, numbers, count)
+end
+
+@doc raw"""
+    ddp_model_reopen(model, stream)
+
+Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
+them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
+of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
+their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
+libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
+those that are added; make the optimizers with lists if others are to have them.
+
+This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
+plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
+launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
+
+While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
+commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
+If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
+must be loaded.
+- `stream`: what was enqueued on a GPU is waited for; it must not be captured
+Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
+outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
+"""
+function ddp_model_reopen(model, stream)
+    return ccall((:ddp_model_reopen, libddp), ddp_status, (Ptr{ddp_model}, Ptr{Cvoid}), model, stream)
+end
+
+@doc raw"""
+    ddp_model_remove_parameter(model, index)
+
+Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
+the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
+another one, which begins anew.
+- `model`: in the building state, without a plan of ddp_model_set_buckets
+- `index`: the parameter
+Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
+INVALID_STATE (committed). Since 0.1.
+"""
+function ddp_model_remove_parameter(model, index)
+    return ccall((:ddp_model_remove_parameter, libddp), ddp_status, (Ptr{ddp_model}, Int32), model, index)
+end
+
+@doc raw"""
+    ddp_model_remove_buffer(model, index)
+
+The same for a buffer.
+- `index`: that ddp_model_add_buffer gave
+Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
+"""
+function ddp_model_remove_buffer(model, index)
+    return ccall((:ddp_model_remove_buffer, libddp), ddp_status, (Ptr{ddp_model}, Int32), model, index)
+end
+
+@doc raw"""
+    ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
+
+Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
+All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+- `indices`: I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+       given several times are added first, in the order given
+- `rows`: [k, ...], any dtype; row shape and dtype are the same on all ranks
+- `op`: AVERAGE (divides by the number of ranks) or SUM
+- `out_count`: rows of the result, the same on every rank
+Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+(rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+"""
+function ddp_group_all_reduce_rows(group, indices, rows, op, out_count, stream)
+    return ccall((:ddp_group_all_reduce_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        ddp_reduce, Ptr{Int64}, Ptr{Cvoid}), group, indices, rows, op, out_count, stream)
+end
+
+@doc raw"""
+    ddp_group_get_rows(group, indices, rows)
+
+Copy the result of the last ddp_group_all_reduce_rows on this group.
+- `indices`: receives I64 [count]
+- `rows`: receives [count, ...], of the dtype and with rows of the size that were reduced
+Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
+"""
+function ddp_group_get_rows(group, indices, rows)
+    return ccall((:ddp_group_get_rows, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}), group,
+        indices, rows)
+end
+
+@doc raw"""
+Options of a batch normalisation. All ranks must agree. Since 0.1.
+
+- `epsilon`: added to the variance (default 1e-5)
+- `momentum`: share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain average
+- `training`: 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+- `accumulate`: 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
+"""
+struct ddp_batch_norm_options
+    struct_size::Int64
+    epsilon::Float64
+    momentum::Float64
+    training::Int32
+    accumulate::Int32
+end
+
+@doc raw"""
+    ddp_batch_norm_options_init(options, struct_size)
+
+Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_batch_norm_options_init(options, struct_size)
+    return ccall((:ddp_batch_norm_options_init, libddp), ddp_status, (Ptr{ddp_batch_norm_options}, Int64), options,
+        struct_size)
+end
+
+@doc raw"""
+    ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
+
+y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+- `group`: whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+- `options`: NULL: all defaults
+- `x`: F32, F64, F16 or BF16, [N, C, ...]
+- `weight`: [C], any of these dtypes; NULL: 1
+- `bias`: [C], any of these dtypes; NULL: 0
+- `running_mean`: [C], any of these dtypes; NULL: not kept
+- `running_var`: [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
+- `y`: shape and dtype of x; may be x itself when no backward follows
+- `saved_mean`: F64 [C], for backward; NULL when none follows
+- `saved_invstd`: F64 [C], as saved_mean
+- `out_count`: values per channel over all ranks, for backward; may be NULL
+Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
+Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+written. Without any value on any rank nothing happens. Since 0.1.
+"""
+function ddp_batch_norm_forward(group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd, out_count, stream)
+    return ccall((:ddp_batch_norm_forward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options}, Ptr{ddp_tensor},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor},
+        Ptr{Int64}, Ptr{Cvoid}), group, options, x, weight, bias, running_mean, running_var, y, saved_mean, saved_invstd,
+        out_count, stream)
+end
+
+@doc raw"""
+    ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
+
+Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
+- `dy`: gradient of y, [N, C, ...]
+- `x`: as in forward
+- `weight`: as in forward
+- `saved_mean`: as in forward
+- `saved_invstd`: as in forward
+- `count`: what forward gave as out_count
+- `dx`: shape and dtype of x; may be dy itself; NULL: not wanted
+- `dweight`: [C], F32, F64, F16 or BF16; NULL: not wanted
+- `dbias`: as dweight
+Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+"""
+function ddp_batch_norm_backward(group, options, dy, x, weight, saved_mean, saved_invstd, count, dx, dweight, dbias, stream)
+    return ccall((:ddp_batch_norm_backward, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_batch_norm_options},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int64, Ptr{ddp_tensor},
+        Ptr{ddp_tensor}, Ptr{ddp_tensor}, Ptr{Cvoid}), group, options, dy, x, weight, saved_mean, saved_invstd, count, dx,
+        dweight, dbias, stream)
+end
+
+@doc raw"""
+    ddp_memory_retain(data)
+
+Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+destroyed group or model stays.
+- `data`: any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+       of the block around it is kept, which for a gradient is its bucket
+Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+Since 0.1.
+"""
+function ddp_memory_retain(data)
+    return ccall((:ddp_memory_retain, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_memory_release(data)
+
+Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+- `data`: any address in the same block; NULL is ignored
+Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+"""
+function ddp_memory_release(data)
+    return ccall((:ddp_memory_release, libddp), ddp_status, (Ptr{Cvoid},), data)
+end
+
+@doc raw"""
+    ddp_group_share(group, data, bytes)
+
+Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
+now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
+shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
+reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
+through copies, with the same bits.
+
+The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
+O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
+ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
+contents.
+
+- A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
+  show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
+shares the memory.
+- When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
+  up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
+  it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
+- A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
+- ddp_group_destroy makes it private.
+- Sub-groups of ddp_group_split do not share it.
+- It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
+it.
+
+- `data`: begin of the memory, in bytes aligned as the program likes
+- `bytes`: 1 or more
+Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
+runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
+file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
+core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
+heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
+have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
+all as it was. Since 0.1.
+"""
+function ddp_group_share(group, data, bytes)
+    return ccall((:ddp_group_share, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}, Int64), group, data, bytes)
+end
+
+@doc raw"""
+    ddp_group_unshare(group, data)
+
+Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
+meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
+ones, as after a copy.
+- `data`: as in ddp_group_share; NULL is ignored
+Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
+shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
+is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
+"""
+function ddp_group_unshare(group, data)
+    return ccall((:ddp_group_unshare, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Cvoid}), group, data)
+end
+
+@doc raw"""
+    ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+
+Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+writes the scale of its time.
+- `tensor`: one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+by ddp_optimizer_get_loss_scale)
+- `stream`: of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+have to wait for a stream that is captured). Since 0.1.
+"""
+function ddp_optimizer_copy_loss_scale(optimizer, tensor, stream)
+    return ccall((:ddp_optimizer_copy_loss_scale, libddp), ddp_status, (Ptr{ddp_optimizer}, Ptr{ddp_tensor}, Ptr{Cvoid}),
+        optimizer, tensor, stream)
+end
+
+@doc raw"""
+    ddp_group_get_waits(group, seconds, capacity, out_count)
+
+The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
+rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+only waiting on the host is counted.
+- `seconds`: element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+- `out_count`: number of ranks, whatever the capacity
+Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+"""
+function ddp_group_get_waits(group, seconds, capacity, out_count)
+    return ccall((:ddp_group_get_waits, libddp), ddp_status, (Ptr{ddp_group}, Ptr{Float64}, Int32, Ptr{Int32}), group,
+        seconds, capacity, out_count)
 end
 
 @doc raw"""

@@ -38,7 +38,7 @@ void LateValues::prepare(size_t bucket, collective::ExchangeSpec gather) {
 }
 
 void LateValues::post(const BlockUpdate& update) {
-  failed_ = false;
+  failed_ = nullptr;
   for (size_t b = 0; b < gathers_.size(); ++b) {
     std::vector<uint64_t>& used = gathers_[b].header.used;
     std::fill(used.begin(), used.end(), 0);
@@ -65,15 +65,21 @@ void LateValues::wait_for(size_t bucket) {
   group::RequestPtr& request = gathers_[bucket].request;
   if (request == nullptr) return;
   on_error([&] { channel_.group().channels().values().wait(*request); },
-           [this](const Error&) {
-             failed_ = true;
+           [&](const Error&) {
+             failed_ = request;
              if (guard_ != nullptr) guard_->give_up();
            });
+}
+
+/// Values that have come are lost where a guard has given up before they were copied.
+void LateValues::require_copies() const {
+  if (guard_ != nullptr && failed_ != nullptr) static_cast<void>(failed_->test());
 }
 
 void LateValues::wait(int32_t index) {
   const std::vector<size_t>& buckets = buckets_[static_cast<size_t>(index)];
   for (const size_t bucket : buckets) wait_for(bucket);
+  require_copies();
   if (guard_ != nullptr) guard_->open(index);
 }
 
@@ -86,15 +92,16 @@ void LateValues::wait_all() {
 bool LateValues::is_ready(int32_t index) {
   for (const size_t bucket : buckets_[static_cast<size_t>(index)])
     if (const group::RequestPtr& request = gathers_[bucket].request; request != nullptr && !request->test()) return false;
+  require_copies();
   if (guard_ != nullptr) guard_->open(index);
   return true;
 }
 
 bool LateValues::settle() noexcept {
   for (size_t b = gathers_.size(); b-- > 0;) static_cast<void>(try_to([&] { wait_for(b); }));
-  if (guard_ != nullptr) failed_ ? guard_->give_up() : guard_->open_all();
+  if (guard_ != nullptr) failed_ != nullptr ? guard_->give_up() : guard_->open_all();
   for (Gather& each : gathers_) each.request.reset();
-  return !failed_;
+  return std::exchange(failed_, nullptr) == nullptr;
 }
 
 }  // namespace ddp::parts

@@ -54,13 +54,14 @@ class LateValues {
   };
   void run(Gather& gather);
   void wait_for(size_t bucket);
+  void require_copies() const;
 
   const group::Channel& channel_;
   const Plan& plan_;
   std::vector<Gather> gathers_;               // by bucket
   std::vector<std::vector<size_t>> buckets_;  // with pieces of it, by parameter
   std::unique_ptr<GuardedValues> guard_;      // NULL: values go where they belong
-  bool failed_ = false;
+  group::RequestPtr failed_;                  // of the last step; NULL: none has
 };
 
 }  // namespace ddp::parts

@@ -501,7 +501,7 @@ pub struct ddp_optimizer_options {
     pub parameter_count: i64,
     /// with shard, not with in_backward. 1: ddp_optimizer_step returns when the own slice is updated,
     ///                           and the values of the other ranks come while the next forward computes. Wait for a parameter before
-    ///                           it is used (ddp_model_wait_value, experimental). All ranks the same. Default 0
+    ///                           it is used (ddp_model_wait_value). All ranks the same. Default 0
     pub late_values: i32,
     /// 0
     pub reserved: i32,
@@ -682,8 +682,6 @@ pub struct ddp_sampler {
     pub seen: i64,
 }
 
-pub const DDP_EXPERIMENTAL_VERSION: i32 = 1;
-
 /// A rule of the program. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -792,23 +790,6 @@ pub struct ddp_powersgd_options {
     pub error_feedback: i32,
 }
 
-/// Options of a batch normalisation. All ranks must agree. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct ddp_batch_norm_options {
-    /// set by init
-    pub struct_size: i64,
-    /// added to the variance (default 1e-5)
-    pub epsilon: f64,
-    /// share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain
-    ///                       average
-    pub momentum: f64,
-    /// 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
-    pub training: i32,
-    /// 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
-    pub accumulate: i32,
-}
-
 /// Options of a recovery. Fill with ddp_recover_options_init(). Equal on all ranks. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -905,6 +886,13 @@ pub struct ddp_virtual_ranks {
     pub reserved: i32,
 }
 
+/// a call that was posted
+#[repr(C)]
+pub struct ddp_request {
+    _private: [u8; 0],
+    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 /// Options of an outer optimizer, equal on all ranks. Fill with ddp_outer_options_init(), then change. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -957,11 +945,23 @@ pub struct ddp_outer_stats {
     pub wait_ns: i64,
 }
 
-/// a call that was posted
+pub const DDP_EXPERIMENTAL_VERSION: i32 = 1;
+
+/// Options of a batch normalisation. All ranks must agree. Since 0.1.
 #[repr(C)]
-pub struct ddp_request {
-    _private: [u8; 0],
-    _pinned: PhantomData<(*mut u8, PhantomPinned)>,
+#[derive(Clone, Copy, Debug)]
+pub struct ddp_batch_norm_options {
+    /// set by init
+    pub struct_size: i64,
+    /// added to the variance (default 1e-5)
+    pub epsilon: f64,
+    /// share of this batch in the running statistics, 0 to 1 (default 0.1); 1.0 / k in the k-th batch: plain
+    ///                       average
+    pub momentum: f64,
+    /// 1 (default): statistics of this batch; 0: running statistics, and nothing is sent
+    pub training: i32,
+    /// 1: backward adds to the gradients of weight and bias; 0 (default): it writes them
+    pub accumulate: i32,
 }
 
 /// Options of a trace. Fill with ddp_trace_options_init(). Since 0.1.
@@ -1435,8 +1435,8 @@ extern "C" {
     /// elements. Since 0.1.
     pub fn ddp_model_mark_range_ready(model: *mut ddp_model, index: i32, first: i64, count: i64, stream: *mut c_void) -> ddp_status;
 
-    /// The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. It contributes
-    /// what its gradient holds. Needs DDP_UNUSED_ALLOW.
+    /// The gradient of parameter `index` will not come in this pass on this rank; its bucket need not wait for it. What passes
+    /// have accumulated in it since the last reduction contributes, else zero. Needs DDP_UNUSED_ALLOW.
     /// The mark brings no stream. Of a gradient on a GPU, what is on the stream of ddp_model_end_backward by then comes before
     /// the result is written into it. A bucket of a gradient that was accumulated before starts in that order too.
     /// Local, constant time, any thread. Errors: as ddp_model_mark_ready. Since 0.1.
@@ -1760,10 +1760,6 @@ extern "C" {
     /// Local, any thread, no allocation, constant time per index. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_sampler_fill(sampler: *const ddp_sampler, epoch: i64, first: i64, count: i64, out_indices: *mut i64) -> ddp_status;
 
-    /// DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
-    /// the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
-    pub fn ddp_experimental_version() -> i32;
-
     /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_custom_options_init(options: *mut ddp_custom_options, struct_size: i64) -> ddp_status;
 
@@ -1867,53 +1863,6 @@ extern "C" {
     /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not in a hook now). Since 0.1.
     pub fn ddp_bucket_set_error(bucket: *mut ddp_bucket, text: *const c_char) -> ddp_status;
 
-    /// Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
-    /// first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
-    /// which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
-    /// In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
-    /// first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
-    /// library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
-    /// @param model in the building state, with all its parameters; none can be added afterwards
-    /// @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
-    /// @param count how many numbers, with the -1
-    /// The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
-    /// at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
-    pub fn ddp_model_set_buckets(model: *mut ddp_model, numbers: *const i32, count: i32) -> ddp_status;
-
-    /// Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
-    /// them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
-    /// of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
-    /// their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
-    /// libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
-    /// those that are added; make the optimizers with lists if others are to have them.
-    ///
-    /// This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
-    /// plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
-    /// launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
-    ///
-    /// While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
-    /// commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
-    /// If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
-    /// must be loaded.
-    /// @param stream what was enqueued on a GPU is waited for; it must not be captured
-    /// Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
-    /// outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
-    pub fn ddp_model_reopen(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
-
-    /// Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
-    /// the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
-    /// another one, which begins anew.
-    /// @param model in the building state, without a plan of ddp_model_set_buckets
-    /// @param index the parameter
-    /// Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
-    /// INVALID_STATE (committed). Since 0.1.
-    pub fn ddp_model_remove_parameter(model: *mut ddp_model, index: i32) -> ddp_status;
-
-    /// The same for a buffer.
-    /// @param index that ddp_model_add_buffer gave
-    /// Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
-    pub fn ddp_model_remove_buffer(model: *mut ddp_model, index: i32) -> ddp_status;
-
     /// This rank is out of data: answer the other ranks' passes without contributing, until every rank has joined. Then all ranks
     /// hold the parameters, buffers, optimizers and averages of the lowest rank among those that trained to the end, and continue
     /// together. Meanwhile the other ranks may open passes of this model, call ddp_model_sync_buffers, and make local calls
@@ -1924,128 +1873,6 @@ extern "C" {
     /// rank. Collective, blocks; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (without uneven_inputs, or a pass
     /// is open), MISMATCH (other ranks have other optimizers or averages), and those of collectives. Since 0.1.
     pub fn ddp_model_join(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
-
-    /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
-    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
-    /// checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
-    /// (ddp_model_sync_buffers copies buffers).
-    /// Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
-    /// parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
-    pub fn ddp_model_average_parameters(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
-
-    /// Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
-    /// All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
-    /// row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
-    /// @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
-    ///        given several times are added first, in the order given
-    /// @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
-    /// @param op AVERAGE (divides by the number of ranks) or SUM
-    /// @param out_count rows of the result, the same on every rank
-    /// Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
-    /// (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
-    pub fn ddp_group_all_reduce_rows(group: *mut ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor, op: ddp_reduce, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
-
-    /// Copy the result of the last ddp_group_all_reduce_rows on this group.
-    /// @param indices receives I64 [count]
-    /// @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
-    /// Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
-    pub fn ddp_group_get_rows(group: *const ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor) -> ddp_status;
-
-    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_batch_norm_options_init(options: *mut ddp_batch_norm_options, struct_size: i64) -> ddp_status;
-
-    /// y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
-    /// With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
-    /// by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
-    /// fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
-    /// @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
-    /// @param options NULL: all defaults
-    /// @param x F32, F64, F16 or BF16, [N, C, ...]
-    /// @param weight [C], any of these dtypes; NULL: 1
-    /// @param bias [C], any of these dtypes; NULL: 0
-    /// @param running_mean [C], any of these dtypes; NULL: not kept
-    /// @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
-    /// @param y shape and dtype of x; may be x itself when no backward follows
-    /// @param saved_mean F64 [C], for backward; NULL when none follows
-    /// @param saved_invstd F64 [C], as saved_mean
-    /// @param out_count values per channel over all ranks, for backward; may be NULL
-    /// Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
-    /// Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
-    /// MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
-    /// written. Without any value on any rank nothing happens. Since 0.1.
-    pub fn ddp_batch_norm_forward(group: *mut ddp_group, options: *const ddp_batch_norm_options, x: *const ddp_tensor, weight: *const ddp_tensor, bias: *const ddp_tensor, running_mean: *const ddp_tensor, running_var: *const ddp_tensor, y: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
-
-    /// Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
-    /// reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
-    /// @param dy gradient of y, [N, C, ...]
-    /// @param x as in forward
-    /// @param weight as in forward
-    /// @param saved_mean as in forward
-    /// @param saved_invstd as in forward
-    /// @param count what forward gave as out_count
-    /// @param dx shape and dtype of x; may be dy itself; NULL: not wanted
-    /// @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
-    /// @param dbias as dweight
-    /// Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
-    pub fn ddp_batch_norm_backward(group: *mut ddp_group, options: *const ddp_batch_norm_options, dy: *const ddp_tensor, x: *const ddp_tensor, weight: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, count: i64, dx: *const ddp_tensor, dweight: *const ddp_tensor, dbias: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
-
-    /// Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
-    /// group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
-    /// given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
-    /// destroyed group or model stays.
-    /// @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
-    ///        of the block around it is kept, which for a gradient is its bucket
-    /// Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
-    /// Since 0.1.
-    pub fn ddp_memory_retain(data: *const c_void) -> ddp_status;
-
-    /// Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
-    /// @param data any address in the same block; NULL is ignored
-    /// Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
-    pub fn ddp_memory_release(data: *const c_void) -> ddp_status;
-
-    /// Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
-    /// now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
-    /// shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
-    /// reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
-    /// through copies, with the same bits.
-    ///
-    /// The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
-    /// O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
-    /// ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
-    /// contents.
-    ///
-    /// - A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
-    ///   show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
-    /// shares the memory.
-    /// - When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
-    ///   up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
-    ///   it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
-    /// - A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
-    /// - ddp_group_destroy makes it private.
-    /// - Sub-groups of ddp_group_split do not share it.
-    /// - It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
-    /// it.
-    ///
-    /// @param data begin of the memory, in bytes aligned as the program likes
-    /// @param bytes 1 or more
-    /// Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
-    /// runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
-    /// file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
-    /// core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
-    /// heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
-    /// have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
-    /// all as it was. Since 0.1.
-    pub fn ddp_group_share(group: *mut ddp_group, data: *mut c_void, bytes: i64) -> ddp_status;
-
-    /// Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
-    /// meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
-    /// ones, as after a copy.
-    /// @param data as in ddp_group_share; NULL is ignored
-    /// Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
-    /// shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
-    /// is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
-    pub fn ddp_group_unshare(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
 
     /// Write the defaults.
     /// @param options filled; not NULL
@@ -2102,17 +1929,6 @@ extern "C" {
     /// @param out_count number of ranks before it, whatever the capacity; 0 before the first recovery with this rank
     /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
     pub fn ddp_group_get_renumbered(group: *const ddp_group, ranks: *mut i32, capacity: i32, out_count: *mut i32) -> ddp_status;
-
-    /// Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
-    /// written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
-    /// writes the scale of its time.
-    /// @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
-    /// by ddp_optimizer_get_loss_scale)
-    /// @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
-    /// The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
-    /// Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
-    /// have to wait for a stream that is captured). Since 0.1.
-    pub fn ddp_optimizer_copy_loss_scale(optimizer: *mut ddp_optimizer, tensor: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
 
     /// Which parts are this rank's. They change when ddp_group_recover has returned. Local, any thread. Errors: INVALID_ARGUMENT,
     /// INVALID_STATE (destroyed). Since 0.1.
@@ -2202,50 +2018,6 @@ extern "C" {
     /// Local; not in an open pass. Errors: INVALID_ARGUMENT, INVALID_STATE (as ddp_state_save_file; and where the optimizer's
     /// state is sharded over several ranks: then all save together), CALLBACK (fn did not return 0), OUT_OF_MEMORY. Since 0.1.
     pub fn ddp_state_save_local(state: *const ddp_state, fn_: ddp_write_fn, user_data: *mut c_void) -> ddp_status;
-
-    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_outer_options_init(options: *mut ddp_outer_options, struct_size: i64) -> ddp_status;
-
-    /// Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
-    /// rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
-    /// @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
-    /// @param options NULL: all defaults
-    /// @param out_outer destroy with ddp_outer_destroy
-    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
-    /// (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
-    pub fn ddp_outer_create(model: *mut ddp_model, options: *const ddp_outer_options, out_outer: *mut *mut ddp_outer) -> ddp_status;
-
-    /// Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
-    /// number of steps. Local. NULL is ignored. Since 0.1.
-    pub fn ddp_outer_destroy(outer: *mut ddp_outer);
-
-    /// One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
-    /// ended bring. Call after every step, on all ranks as often.
-    /// The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
-    /// program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
-    /// m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
-    /// exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
-    /// exchange that failed: recover the group, or load a checkpoint). Since 0.1.
-    pub fn ddp_outer_step(outer: *mut ddp_outer) -> ddp_status;
-
-    /// Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
-    /// afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
-    /// Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
-    /// Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
-    pub fn ddp_outer_sync(outer: *mut ddp_outer) -> ddp_status;
-
-    /// What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_outer_get_stats(outer: *const ddp_outer, out_stats: *mut ddp_outer_stats) -> ddp_status;
-
-    /// The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
-    /// rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
-    /// last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
-    /// counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
-    /// only waiting on the host is counted.
-    /// @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
-    /// @param out_count number of ranks, whatever the capacity
-    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
-    pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
 
     /// Wait until a parameter has its value of the last step. Returns at once if it has, also of an optimizer without the option
     /// late_values, and before ddp_model_commit.
@@ -2414,6 +2186,234 @@ extern "C" {
     /// the call does nothing. Since 0.1.
     pub fn ddp_request_destroy(request: *mut ddp_request);
 
+    /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
+    /// DDP_PASS_LOCAL passes and then this. Until then the replicas differ: ddp_model_check_replicas reports it (MISMATCH), and a
+    /// checkpoint holds rank 0's parameters, so average before saving. Buffers and the state of optimizers stay each rank's own
+    /// (ddp_model_sync_buffers copies buffers).
+    /// Collective, blocks, not in an open pass. Errors: INVALID_STATE (also while ddp_ema_swap has put averages into the
+    /// parameters), and those of collectives (parameters may then be averaged in part). Since 0.1.
+    pub fn ddp_model_average_parameters(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_outer_options_init(options: *mut ddp_outer_options, struct_size: i64) -> ddp_status;
+
+    /// Make an outer optimizer of a model. Its passes are DDP_PASS_LOCAL, its optimizer is any (not with shard), stepped on each
+    /// rank alone. Memory: 12 bytes a parameter (24 of F64), and 4 with error_feedback.
+    /// @param model ready; its parameters are F32, F64, F16 or BF16 in host memory, equal on all ranks now
+    /// @param options NULL: all defaults
+    /// @param out_outer destroy with ddp_outer_destroy
+    /// Local. Errors: INVALID_ARGUMENT, INVALID_STATE (not committed, a pass is open, it has an outer optimizer), NOT_SUPPORTED
+    /// (parameters on a GPU or complex), OUT_OF_MEMORY. Since 0.1.
+    pub fn ddp_outer_create(model: *mut ddp_model, options: *const ddp_outer_options, out_outer: *mut *mut ddp_outer) -> ddp_status;
+
+    /// Release it. Exchanges that are under way are dropped, and the parameters keep what they hold; on all ranks after the same
+    /// number of steps. Local. NULL is ignored. Since 0.1.
+    pub fn ddp_outer_destroy(outer: *mut ddp_outer);
+
+    /// One step of the rank's own optimizer has been made: begin the exchanges that are due, and take what the others that have
+    /// ended bring. Call after every step, on all ranks as often.
+    /// The first call makes a group of the model's ranks for the exchanges (as ddp_group_split), so passes and collectives of the
+    /// program can run at the same time. With d = global value at the last exchange - own value now, averaged over the ranks, and
+    /// m = momentum * m + d: global -= rate * (d + momentum * m), with nesterov = 0 rate * m. Collective, blocks only when an
+    /// exchange that must have ended has not, not in an open pass. Errors: those of collectives; INVALID_STATE (also after an
+    /// exchange that failed: recover the group, or load a checkpoint). Since 0.1.
+    pub fn ddp_outer_step(outer: *mut ddp_outer) -> ddp_status;
+
+    /// Complete pending exchanges, exchange all fragments at once, and continue from the global values, whatever `keep` is:
+    /// afterwards the replicas are equal. Call before evaluation and before a checkpoint, which holds rank 0's parameters.
+    /// Rounding errors that were kept for the next exchange are sent with this one as they are, without rounding (32 bits).
+    /// Collective, blocks, not in an open pass. Errors: as ddp_outer_step. Since 0.1.
+    pub fn ddp_outer_sync(outer: *mut ddp_outer) -> ddp_status;
+
+    /// What the exchanges have come to. Local. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_outer_get_stats(outer: *const ddp_outer, out_stats: *mut ddp_outer_stats) -> ddp_status;
+
+    /// DDP_EXPERIMENTAL_VERSION of the loaded library. A program that uses an experimental part compares the two at its start:
+    /// the parts are the same where the numbers are. Local, any thread, cannot fail. Since 0.1.
+    pub fn ddp_experimental_version() -> i32;
+
+    /// Say which gradients share a bucket, and the order of buckets. It takes the place of the library's plan: the options
+    /// first_bucket_bytes and bucket_bytes mean nothing then. Buckets are reduced in this order, so it should be the order in
+    /// which backward completes them. Bits do not depend on it. All ranks give the same buckets, which ddp_model_commit compares.
+    /// In host memory the gradients of a bucket that libddp owns lie one behind the other in this order, with no gap, and the
+    /// first one lies at the begin of a page; no other gradient has a part of the bucket's pages. On a GPU there may be gaps. The
+    /// library splits a bucket of more than 4,096 parameters into several; these follow each other without a gap.
+    /// @param model in the building state, with all its parameters; none can be added afterwards
+    /// @param numbers the numbers of all parameters, each once, bucket after bucket; -1 between two buckets. Copied
+    /// @param count how many numbers, with the -1
+    /// The last call counts. Local. Errors: INVALID_ARGUMENT (NULL, a number that is no parameter, a parameter named twice or not
+    /// at all, an empty bucket, parameters of several dtypes or devices in one bucket), INVALID_STATE (committed). Since 0.1.
+    pub fn ddp_model_set_buckets(model: *mut ddp_model, numbers: *const i32, count: i32) -> ddp_status;
+
+    /// Lead a committed model back to the building state: parameters and buffers are added and removed, optimizers are made for
+    /// them, and ddp_model_commit takes it into use again. Values, gradients in memory and what was accumulated there, the state
+    /// of optimizers and averages, step counts and weights of what stays are kept, without a file; parts of sharded state move to
+    /// their new owners in ddp_model_commit. Parameters and buffers that stay keep their indices and the addresses of memory that
+    /// libddp owns. An average begins at the value of a parameter that was added. An optimizer without a list of parameters gets
+    /// those that are added; make the optimizers with lists if others are to have them.
+    ///
+    /// This ends: sums of parts of a batch (DDP_PASS_PART), marked ranges, hooks' memory, kept generations (ddp_state_keep), the
+    /// plan of ddp_model_set_buckets, and the numbers of ddp_model_stats. A graph that was captured with the model must not be
+    /// launched again. A step that the last pass has made is over; gradients that no step has taken must be computed again.
+    ///
+    /// While the model is building a recovery does not touch it: ranks that are left go on with ddp_model_commit, and a new rank
+    /// commits the model with them. It registers what is there now, in the same order, without the gaps: its indices may differ.
+    /// If a rank that is lost had parts of sharded state that a step has changed, ddp_model_commit succeeds, and a checkpoint
+    /// must be loaded.
+    /// @param stream what was enqueued on a GPU is waited for; it must not be captured
+    /// Collective, blocks. Errors: INVALID_STATE (not committed, building already, a pass is open, averages are swapped in, an
+    /// outer optimizer), OUT_OF_MEMORY (on all ranks; the model stays committed), and those of collectives. Since 0.1.
+    pub fn ddp_model_reopen(model: *mut ddp_model, stream: *mut c_void) -> ddp_status;
+
+    /// Take a parameter out of a model. libddp does not use its lent memory any more; memory of libddp's own for it is freed with
+    /// the model and its optimizers. The index is not used again, and the name is free: a parameter that is added under it is
+    /// another one, which begins anew.
+    /// @param model in the building state, without a plan of ddp_model_set_buckets
+    /// @param index the parameter
+    /// Local; all ranks remove the same, else ddp_model_commit fails with MISMATCH. Errors: INVALID_ARGUMENT (no such parameter),
+    /// INVALID_STATE (committed). Since 0.1.
+    pub fn ddp_model_remove_parameter(model: *mut ddp_model, index: i32) -> ddp_status;
+
+    /// The same for a buffer.
+    /// @param index that ddp_model_add_buffer gave
+    /// Local; all ranks remove the same. Errors: as ddp_model_remove_parameter. Since 0.1.
+    pub fn ddp_model_remove_buffer(model: *mut ddp_model, index: i32) -> ddp_status;
+
+    /// Reduce rows of a table, of which every rank has some: the gradient of an embedding, without the rows that no rank touched.
+    /// All ranks get the union of the indices, in rising order, and for each the sum or mean over all ranks, a rank without the
+    /// row counting as zero: the same bits that dense gradients would have given. ddp_group_get_rows() fetches the result.
+    /// @param indices I64 [k], each 0 or more, in any order; k may differ from rank to rank and be 0. Rows of an index that is
+    ///        given several times are added first, in the order given
+    /// @param rows [k, ...], any dtype; row shape and dtype are the same on all ranks
+    /// @param op AVERAGE (divides by the number of ranks) or SUM
+    /// @param out_count rows of the result, the same on every rank
+    /// Collective, blocks on CPU; two small messages and one of the size of the result. Errors: as ddp_group_all_reduce; MISMATCH
+    /// (rows of another dtype or width on another rank: the group stays whole), OUT_OF_MEMORY (on every rank). Since 0.1.
+    pub fn ddp_group_all_reduce_rows(group: *mut ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor, op: ddp_reduce, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
+
+    /// Copy the result of the last ddp_group_all_reduce_rows on this group.
+    /// @param indices receives I64 [count]
+    /// @param rows receives [count, ...], of the dtype and with rows of the size that were reduced
+    /// Local. Errors: INVALID_ARGUMENT (they do not fit the result), INVALID_STATE (there is no result). Since 0.1.
+    pub fn ddp_group_get_rows(group: *const ddp_group, indices: *const ddp_tensor, rows: *const ddp_tensor) -> ddp_status;
+
+    /// Write the defaults. Local, any thread. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_batch_norm_options_init(options: *mut ddp_batch_norm_options, struct_size: i64) -> ddp_status;
+
+    /// y = (x - mean) * invstd * weight + bias for each channel, with the mean and variance of that channel over all ranks.
+    /// With `training` the running statistics become (1 - momentum) * old + momentum * new, with the unbiased variance (divided
+    /// by count - 1), the same bits on every rank that had the same before. That happens here, before the backward pass: if that
+    /// fails and the batch is repeated, its statistics count twice, so a program that repeats batches keeps a copy of both.
+    /// @param group whose ranks share the batch. Between begin_backward and end_backward of a model use a second group
+    /// @param options NULL: all defaults
+    /// @param x F32, F64, F16 or BF16, [N, C, ...]
+    /// @param weight [C], any of these dtypes; NULL: 1
+    /// @param bias [C], any of these dtypes; NULL: 0
+    /// @param running_mean [C], any of these dtypes; NULL: not kept
+    /// @param running_var [C], any of these dtypes; given if running_mean is; read when not training, otherwise both are updated
+    /// @param y shape and dtype of x; may be x itself when no backward follows
+    /// @param saved_mean F64 [C], for backward; NULL when none follows
+    /// @param saved_invstd F64 [C], as saved_mean
+    /// @param out_count values per channel over all ranks, for backward; may be NULL
+    /// Collective with `training` (one message), otherwise local; blocks. No two of the tensors may overlap, except x and y.
+    /// Errors: INVALID_ARGUMENT (shapes, dtypes; on every rank: a single value per channel in training, which has no variance),
+    /// MISMATCH (another number of channels, or other options on another rank), and those of collectives; then nothing was
+    /// written. Without any value on any rank nothing happens. Since 0.1.
+    pub fn ddp_batch_norm_forward(group: *mut ddp_group, options: *const ddp_batch_norm_options, x: *const ddp_tensor, weight: *const ddp_tensor, bias: *const ddp_tensor, running_mean: *const ddp_tensor, running_var: *const ddp_tensor, y: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, out_count: *mut i64, stream: *mut c_void) -> ddp_status;
+
+    /// Gradients of ddp_batch_norm_forward: for x over the samples of all ranks; for weight and bias this rank's share, which is
+    /// reduced with all other gradients. When not training the statistics are constants, and nothing is sent.
+    /// @param dy gradient of y, [N, C, ...]
+    /// @param x as in forward
+    /// @param weight as in forward
+    /// @param saved_mean as in forward
+    /// @param saved_invstd as in forward
+    /// @param count what forward gave as out_count
+    /// @param dx shape and dtype of x; may be dy itself; NULL: not wanted
+    /// @param dweight [C], F32, F64, F16 or BF16; NULL: not wanted
+    /// @param dbias as dweight
+    /// Collective with `training` (one message), otherwise local; blocks. Errors: as ddp_batch_norm_forward. Since 0.1.
+    pub fn ddp_batch_norm_backward(group: *mut ddp_group, options: *const ddp_batch_norm_options, dy: *const ddp_tensor, x: *const ddp_tensor, weight: *const ddp_tensor, saved_mean: *const ddp_tensor, saved_invstd: *const ddp_tensor, count: i64, dx: *const ddp_tensor, dweight: *const ddp_tensor, dbias: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
+
+    /// Keep memory of the library readable and writable, with its contents, after its owner was destroyed: after the model, the
+    /// group, ddp_group_free. For languages whose slices and arrays may outlive the object that they came from. The memory is
+    /// given back when its owner and as many ddp_memory_release as there were ddp_memory_retain are done; nothing else of a
+    /// destroyed group or model stays.
+    /// @param data any address in a gradient that libddp owns, in memory of ddp_group_alloc, or in the contents of a bucket; all
+    ///        of the block around it is kept, which for a gradient is its bucket
+    /// Local, never blocks, any thread, also within callbacks. Errors: INVALID_ARGUMENT (not such memory, or on a GPU).
+    /// Since 0.1.
+    pub fn ddp_memory_retain(data: *const c_void) -> ddp_status;
+
+    /// Undo one ddp_memory_retain. In a fork of the process the memory stays as it is.
+    /// @param data any address in the same block; NULL is ignored
+    /// Local, never blocks, any thread. Errors: INVALID_ARGUMENT (it is not retained). Since 0.1.
+    pub fn ddp_memory_release(data: *const c_void) -> ddp_status;
+
+    /// Share memory of the program with the other ranks of this host, where it is: its address and its contents stay, and from
+    /// now on gradients and tensors in it are reduced in place, as in memory of ddp_group_alloc. Whole pages are copied into
+    /// shared memory, which is mapped over them. The first and the last bytes, up to a page, stay private and are copied in each
+    /// reduction. Ranks may share or not, each as it likes; a tensor is reduced in place if all ranks of the host share it, else
+    /// through copies, with the same bits.
+    ///
+    /// The program promises: no thread, device or system call reads or writes the memory while this call runs (libddp cannot see
+    /// O_DIRECT and asynchronous reads that are under way); and the memory is not freed, unmapped or moved before
+    /// ddp_group_unshare. Freed memory would stay shared, and an allocator that counts on zeroed pages would hand out old
+    /// contents.
+    ///
+    /// - A child of fork() gets a private copy, and its writes reach no other process. A page that the child has not written may
+    ///   show later writes of the parent and of other ranks, or zeros after ddp_group_unshare. A child of clone() or _Fork()
+    /// shares the memory.
+    /// - When a call fails because the group has broken, the memory is private before the call returns, so a rank that was given
+    ///   up never writes into it; ddp_group_status, which tells of it, is not such a call. ddp_group_recover shares it again, if
+    ///   it can, and needs the same promise: nobody writes to the memory meanwhile, and no driver has it.
+    /// - A call of another thread or rank that reduces the memory meanwhile fails, or has ended with the right result.
+    /// - ddp_group_destroy makes it private.
+    /// - Sub-groups of ddp_group_split do not share it.
+    /// - It counts as shared memory (shmem), in limits of control groups too; twice while this call and ddp_group_unshare copy
+    /// it.
+    ///
+    /// @param data begin of the memory, in bytes aligned as the program likes
+    /// @param bytes 1 or more
+    /// Local; takes as long as a copy, and a look at the process's mappings. Any thread, while no collective call of the group
+    /// runs. Errors: NOT_SUPPORTED with the reason (the memory stays private, which is no harm: smaller than 1 MiB; a stack, a
+    /// file, memory on hugetlbfs or of a device; locked, sealed, guarded, tagged, with a protection key, excluded from forks or
+    /// core dumps, watched by userfaultfd, merged by the kernel; pages on several NUMA nodes; known to the NVIDIA driver; the
+    /// heap of Go or any memory of a process with a virtual machine of Java; a process with pinned memory, as io_uring and RDMA
+    /// have; a group whose ranks share no memory), INVALID_ARGUMENT (some of it is shared already), OUT_OF_MEMORY; each leaves
+    /// all as it was. Since 0.1.
+    pub fn ddp_group_share(group: *mut ddp_group, data: *mut c_void, bytes: i64) -> ddp_status;
+
+    /// Make memory of ddp_group_share private again, with its contents and at its address. Other threads may write to it
+    /// meanwhile; no write is lost. Destroy models with gradients or parameters in it before. Afterwards its pages are small
+    /// ones, as after a copy.
+    /// @param data as in ddp_group_share; NULL is ignored
+    /// Local; takes as long as a copy. Any thread, while no collective call of the group runs. Errors: INVALID_ARGUMENT (not
+    /// shared with this group), INVALID_STATE (a model reaches into it; or the program has freed or mapped anew some of it, which
+    /// is left as it is), OUT_OF_MEMORY (it stays shared). Since 0.1.
+    pub fn ddp_group_unshare(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
+
+    /// Write what to multiply the next loss with into a tensor, for kernels that read it there. Into memory of a GPU it is
+    /// written in the order of `stream`, and the host does not wait: in a step that is captured into a CUDA graph each launch
+    /// writes the scale of its time.
+    /// @param tensor one element, F32 or F64; on the model's GPU, or in host memory (then it is written when the call returns, as
+    /// by ddp_optimizer_get_loss_scale)
+    /// @param stream of a tensor on a GPU: that of ddp_optimizer_step, or one that is ordered after it
+    /// The host waits for the stream before the first step, and if parameters are in host memory or the rule is the program's.
+    /// Local. Errors: INVALID_ARGUMENT (another type or size, or on another GPU than the group's), INVALID_STATE (the host would
+    /// have to wait for a stream that is captured). Since 0.1.
+    pub fn ddp_optimizer_copy_loss_scale(optimizer: *mut ddp_optimizer, tensor: *const ddp_tensor, stream: *mut c_void) -> ddp_status;
+
+    /// The cost of stragglers: how long this rank's program waited in collectives and at the end of passes because another
+    /// rank had not come yet, or its data had not, since the group was made or recovered. It is counted for the rank that came
+    /// last, whose message was awaited, or that those had to wait for on their host. Waiting that computation hides is not
+    /// counted. The sum of each element over the ranks (ddp_group_reduce_metrics) tells who holds up the others. Tensors on GPUs:
+    /// only waiting on the host is counted.
+    /// @param seconds element r: for rank r; 0 for this rank. At most `capacity` elements are written; NULL if capacity is 0
+    /// @param out_count number of ranks, whatever the capacity
+    /// Local, any thread; not while ddp_group_recover runs. Errors: INVALID_ARGUMENT. Since 0.1.
+    pub fn ddp_group_get_waits(group: *const ddp_group, seconds: *mut f64, capacity: i32, out_count: *mut i32) -> ddp_status;
+
     /// Write the defaults.
     /// @param options filled; not NULL
     /// @param struct_size sizeof(ddp_trace_options) as the caller sees it
@@ -2489,13 +2489,13 @@ mod tests {
         check!(ddp_custom_options, 32, struct_size: 0, rate: 8, weight_decay: 16, whole_tensors: 24, reserved: 28);
         check!(ddp_update_slice, 224, struct_size: 0, index: 8, dtype: 12, value: 16, grad: 24, state: 32, state_count: 160, device: 164, device_index: 168, reserved: 172, first: 176, count: 184, step: 192, rate: 200, weight_decay: 208, stream: 216);
         check!(ddp_powersgd_options, 48, struct_size: 0, seed: 8, start_pass: 16, min_compression_rate: 24, rank: 32, warm_start: 36, error_feedback: 40);
-        check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
         check!(ddp_recover_options, 32, struct_size: 0, wait_ms: 8, min_ranks: 16, allow_half: 20, cool_down_ms: 24);
         check!(ddp_recovery, 80, struct_size: 0, generation: 8, rank: 16, size: 20, previous_rank: 24, previous_size: 28, source: 32, reserved: 36, seconds: 40, step: 48, went_back: 56, kept_epoch: 64, kept_step: 72);
         check!(ddp_rank_progress, 40, struct_size: 0, pass_index: 8, bucket: 16, in_call: 20, silent: 24, call: 32, reserved: 36);
         check!(ddp_virtual_ranks, 24, struct_size: 0, total: 8, first: 12, count: 16, reserved: 20);
         check!(ddp_outer_options, 64, struct_size: 0, every: 8, overlap: 16, rate: 24, momentum: 32, keep: 40, fragments: 48, nesterov: 52, bits: 56, error_feedback: 60);
         check!(ddp_outer_stats, 48, struct_size: 0, steps: 8, exchanges: 16, under_way: 24, sent_bytes: 32, wait_ns: 40);
+        check!(ddp_batch_norm_options, 32, struct_size: 0, epsilon: 8, momentum: 16, training: 24, accumulate: 28);
         check!(ddp_trace_options, 16, struct_size: 0, capacity: 8);
     }
 }
