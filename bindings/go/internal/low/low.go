@@ -307,79 +307,79 @@ typedef _gostring_ swig_type_271;
 typedef _gostring_ swig_type_272;
 typedef _gostring_ swig_type_273;
 typedef _gostring_ swig_type_274;
-typedef _gostring_ swig_type_275;
-typedef _gostring_ swig_type_276;
-typedef _gostring_ swig_type_277;
-typedef _gostring_ swig_type_278;
-typedef _gostring_ swig_type_279;
-typedef _gostring_ swig_type_280;
-typedef _gostring_ swig_type_281;
+typedef long long swig_type_275;
+typedef long long swig_type_276;
+typedef long long swig_type_277;
+typedef long long swig_type_278;
+typedef long long swig_type_279;
+typedef long long swig_type_280;
+typedef long long swig_type_281;
 typedef long long swig_type_282;
 typedef long long swig_type_283;
-typedef _gostring_ swig_type_284;
+typedef long long swig_type_284;
 typedef long long swig_type_285;
-typedef _gostring_ swig_type_286;
-typedef _gostring_ swig_type_287;
+typedef long long swig_type_286;
+typedef long long swig_type_287;
 typedef long long swig_type_288;
-typedef _gostring_ swig_type_289;
-typedef _gostring_ swig_type_290;
-typedef _gostring_ swig_type_291;
+typedef long long swig_type_289;
+typedef long long swig_type_290;
+typedef long long swig_type_291;
 typedef long long swig_type_292;
-typedef _gostring_ swig_type_293;
+typedef long long swig_type_293;
 typedef long long swig_type_294;
 typedef long long swig_type_295;
 typedef long long swig_type_296;
-typedef long long swig_type_297;
+typedef _gostring_ swig_type_297;
 typedef long long swig_type_298;
-typedef long long swig_type_299;
-typedef long long swig_type_300;
-typedef long long swig_type_301;
-typedef long long swig_type_302;
-typedef long long swig_type_303;
-typedef long long swig_type_304;
+typedef _gostring_ swig_type_299;
+typedef _gostring_ swig_type_300;
+typedef _gostring_ swig_type_301;
+typedef _gostring_ swig_type_302;
+typedef _gostring_ swig_type_303;
+typedef _gostring_ swig_type_304;
 typedef long long swig_type_305;
 typedef long long swig_type_306;
-typedef long long swig_type_307;
-typedef long long swig_type_308;
+typedef _gostring_ swig_type_307;
+typedef _gostring_ swig_type_308;
 typedef long long swig_type_309;
 typedef long long swig_type_310;
-typedef long long swig_type_311;
+typedef _gostring_ swig_type_311;
 typedef long long swig_type_312;
-typedef long long swig_type_313;
-typedef long long swig_type_314;
+typedef _gostring_ swig_type_313;
+typedef _gostring_ swig_type_314;
 typedef long long swig_type_315;
 typedef _gostring_ swig_type_316;
-typedef long long swig_type_317;
-typedef _gostring_ swig_type_318;
+typedef _gostring_ swig_type_317;
+typedef long long swig_type_318;
 typedef _gostring_ swig_type_319;
 typedef _gostring_ swig_type_320;
 typedef _gostring_ swig_type_321;
 typedef _gostring_ swig_type_322;
-typedef _gostring_ swig_type_323;
+typedef long long swig_type_323;
 typedef _gostring_ swig_type_324;
-typedef long long swig_type_325;
-typedef long long swig_type_326;
+typedef _gostring_ swig_type_325;
+typedef _gostring_ swig_type_326;
 typedef _gostring_ swig_type_327;
 typedef _gostring_ swig_type_328;
-typedef long long swig_type_329;
-typedef long long swig_type_330;
+typedef _gostring_ swig_type_329;
+typedef _gostring_ swig_type_330;
 typedef _gostring_ swig_type_331;
-typedef long long swig_type_332;
+typedef _gostring_ swig_type_332;
 typedef _gostring_ swig_type_333;
 typedef _gostring_ swig_type_334;
-typedef long long swig_type_335;
+typedef _gostring_ swig_type_335;
 typedef _gostring_ swig_type_336;
 typedef _gostring_ swig_type_337;
 typedef long long swig_type_338;
 typedef _gostring_ swig_type_339;
-typedef _gostring_ swig_type_340;
+typedef long long swig_type_340;
 typedef _gostring_ swig_type_341;
 typedef _gostring_ swig_type_342;
 typedef long long swig_type_343;
 typedef _gostring_ swig_type_344;
 typedef long long swig_type_345;
 typedef long long swig_type_346;
-typedef long long swig_type_347;
+typedef _gostring_ swig_type_347;
 typedef long long swig_type_348;
 typedef long long swig_type_349;
 typedef long long swig_type_350;
@@ -395,11 +395,11 @@ typedef long long swig_type_359;
 typedef long long swig_type_360;
 typedef long long swig_type_361;
 typedef long long swig_type_362;
-typedef _gostring_ swig_type_363;
+typedef long long swig_type_363;
 typedef long long swig_type_364;
-typedef _gostring_ swig_type_365;
+typedef long long swig_type_365;
 typedef _gostring_ swig_type_366;
-typedef _gostring_ swig_type_367;
+typedef long long swig_type_367;
 typedef _gostring_ swig_type_368;
 typedef _gostring_ swig_type_369;
 typedef _gostring_ swig_type_370;
@@ -410,20 +410,20 @@ typedef _gostring_ swig_type_374;
 typedef _gostring_ swig_type_375;
 typedef _gostring_ swig_type_376;
 typedef _gostring_ swig_type_377;
-typedef _gostring_ swig_type_378;
-typedef _gostring_ swig_type_379;
+typedef long long swig_type_378;
+typedef long long swig_type_379;
 typedef _gostring_ swig_type_380;
-typedef _gostring_ swig_type_381;
+typedef long long swig_type_381;
 typedef _gostring_ swig_type_382;
-typedef long long swig_type_383;
-typedef _gostring_ swig_type_384;
-typedef long long swig_type_385;
+typedef _gostring_ swig_type_383;
+typedef long long swig_type_384;
+typedef _gostring_ swig_type_385;
 typedef _gostring_ swig_type_386;
 typedef _gostring_ swig_type_387;
 typedef long long swig_type_388;
 typedef _gostring_ swig_type_389;
-typedef long long swig_type_390;
-typedef long long swig_type_391;
+typedef _gostring_ swig_type_390;
+typedef _gostring_ swig_type_391;
 typedef long long swig_type_392;
 typedef long long swig_type_393;
 typedef long long swig_type_394;
@@ -928,7 +928,6 @@ extern void _wrap_delete_ddp_sampler_low_51f4af94a5759528(uintptr_t arg1);
 extern swig_type_234 _wrap_ddp_sampler_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_235 arg2);
 extern swig_type_236 _wrap_ddp_sampler_get_count_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_237 _wrap_ddp_sampler_fill_low_51f4af94a5759528(uintptr_t arg1, swig_type_238 arg2, swig_type_239 arg3, swig_type_240 arg4, swig_voidp arg5);
-extern int _wrap_ddp_experimental_version_low_51f4af94a5759528(void);
 extern void _wrap_ddp_custom_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_241 arg2);
 extern swig_type_242 _wrap_ddp_custom_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_custom_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
@@ -1007,49 +1006,23 @@ extern swig_type_270 _wrap_ddp_bucket_get_parameter_low_51f4af94a5759528(uintptr
 extern int _wrap_ddp_bucket_is_used_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern swig_type_271 _wrap_ddp_bucket_get_group_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
 extern swig_type_272 _wrap_ddp_bucket_set_error_low_51f4af94a5759528(uintptr_t arg1, swig_type_273 arg2);
-extern swig_type_274 _wrap_ddp_model_set_buckets_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3);
-extern swig_type_275 _wrap_ddp_model_reopen_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_276 _wrap_ddp_model_remove_parameter_low_51f4af94a5759528(uintptr_t arg1, int arg2);
-extern swig_type_277 _wrap_ddp_model_remove_buffer_low_51f4af94a5759528(uintptr_t arg1, int arg2);
-extern swig_type_278 _wrap_ddp_model_join_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_279 _wrap_ddp_model_average_parameters_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_280 _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_281 _wrap_ddp_group_get_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_282 arg2);
-extern swig_type_283 _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
-extern double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
-extern int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(uintptr_t arg1);
-extern uintptr_t _wrap_new_ddp_batch_norm_options_low_51f4af94a5759528(void);
-extern void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_284 _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_285 arg2);
-extern swig_type_286 _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
-extern swig_type_287 _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_288 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
-extern swig_type_289 _wrap_ddp_memory_retain_low_51f4af94a5759528(swig_voidp arg1);
-extern swig_type_290 _wrap_ddp_memory_release_low_51f4af94a5759528(swig_voidp arg1);
-extern swig_type_291 _wrap_ddp_group_share_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_292 arg3);
-extern swig_type_293 _wrap_ddp_group_unshare_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
-extern void _wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_294 arg2);
-extern swig_type_295 _wrap_ddp_recover_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_296 arg2);
-extern swig_type_297 _wrap_ddp_recover_options_wait_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_274 _wrap_ddp_model_join_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_275 arg2);
+extern swig_type_276 _wrap_ddp_recover_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_277 arg2);
+extern swig_type_278 _wrap_ddp_recover_options_wait_ms_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_min_ranks_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_min_ranks_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_recover_options_allow_half_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recover_options_allow_half_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_298 arg2);
-extern swig_type_299 _wrap_ddp_recover_options_cool_down_ms_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_ddp_recover_options_cool_down_ms_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recover_options_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_recover_options_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_300 arg2);
-extern swig_type_301 _wrap_ddp_recovery_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_generation_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_302 arg2);
-extern swig_type_303 _wrap_ddp_recovery_generation_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_281 arg2);
+extern swig_type_282 _wrap_ddp_recovery_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_generation_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_283 arg2);
+extern swig_type_284 _wrap_ddp_recovery_generation_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_recovery_rank_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_recovery_rank_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_recovery_size_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
@@ -1064,20 +1037,20 @@ extern void _wrap_ddp_recovery_reserved_set_low_51f4af94a5759528(uintptr_t arg1,
 extern int _wrap_ddp_recovery_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_recovery_seconds_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_recovery_seconds_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_304 arg2);
-extern swig_type_305 _wrap_ddp_recovery_step_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_306 arg2);
-extern swig_type_307 _wrap_ddp_recovery_went_back_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_308 arg2);
-extern swig_type_309 _wrap_ddp_recovery_kept_epoch_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_310 arg2);
-extern swig_type_311 _wrap_ddp_recovery_kept_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_285 arg2);
+extern swig_type_286 _wrap_ddp_recovery_step_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_287 arg2);
+extern swig_type_288 _wrap_ddp_recovery_went_back_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_ddp_recovery_kept_epoch_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_ddp_recovery_kept_step_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_recovery_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_recovery_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_312 arg2);
-extern swig_type_313 _wrap_ddp_rank_progress_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_314 arg2);
-extern swig_type_315 _wrap_ddp_rank_progress_pass_index_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_ddp_rank_progress_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_ddp_rank_progress_pass_index_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_bucket_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_rank_progress_bucket_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_rank_progress_in_call_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
@@ -1090,16 +1063,15 @@ extern void _wrap_ddp_rank_progress_reserved_set_low_51f4af94a5759528(uintptr_t 
 extern int _wrap_ddp_rank_progress_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_rank_progress_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_rank_progress_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_316 _wrap_ddp_recover_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_317 arg2);
-extern swig_type_318 _wrap_ddp_group_get_failed_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_319 _wrap_ddp_group_get_progress_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_320 _wrap_ddp_group_recover_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_321 _wrap_ddp_group_get_gone_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_322 _wrap_ddp_group_get_joined_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_323 _wrap_ddp_group_get_renumbered_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_324 _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern void _wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_ddp_virtual_ranks_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_297 _wrap_ddp_recover_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_298 arg2);
+extern swig_type_299 _wrap_ddp_group_get_failed_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_300 _wrap_ddp_group_get_progress_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_301 _wrap_ddp_group_recover_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_302 _wrap_ddp_group_get_gone_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_303 _wrap_ddp_group_get_joined_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern swig_type_304 _wrap_ddp_group_get_renumbered_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
+extern void _wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_ddp_virtual_ranks_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_total_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_virtual_ranks_total_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_virtual_ranks_first_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
@@ -1110,22 +1082,44 @@ extern void _wrap_ddp_virtual_ranks_reserved_set_low_51f4af94a5759528(uintptr_t 
 extern int _wrap_ddp_virtual_ranks_reserved_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_virtual_ranks_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_virtual_ranks_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_327 _wrap_ddp_group_get_virtual_ranks_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_328 _wrap_ddp_virtual_rank_key_low_51f4af94a5759528(swig_type_329 arg1, swig_type_330 arg2, int arg3, swig_voidp arg4);
-extern swig_type_331 _wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_332 arg3, swig_intgo arg4);
-extern swig_type_333 _wrap_ddp_state_keep_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_334 _wrap_ddp_group_get_kept_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_335 arg3, swig_voidp arg4);
-extern swig_type_336 _wrap_ddp_state_save_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_337 arg2, swig_type_338 arg3);
-extern swig_type_339 _wrap_ddp_state_load_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_340 arg2, uintptr_t arg3, uintptr_t arg4);
-extern swig_type_341 _wrap_ddp_model_get_loaded_file_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_342 _wrap_ddp_model_get_skipped_low_51f4af94a5759528(uintptr_t arg1, swig_type_343 arg2);
-extern swig_type_344 _wrap_ddp_state_save_local_low_51f4af94a5759528(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
-extern void _wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_345 arg2);
-extern swig_type_346 _wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_every_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_347 arg2);
-extern swig_type_348 _wrap_ddp_outer_options_every_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_349 arg2);
-extern swig_type_350 _wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_307 _wrap_ddp_group_get_virtual_ranks_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_308 _wrap_ddp_virtual_rank_key_low_51f4af94a5759528(swig_type_309 arg1, swig_type_310 arg2, int arg3, swig_voidp arg4);
+extern swig_type_311 _wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_312 arg3, swig_intgo arg4);
+extern swig_type_313 _wrap_ddp_state_keep_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_314 _wrap_ddp_group_get_kept_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_315 arg3, swig_voidp arg4);
+extern swig_type_316 _wrap_ddp_state_save_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_317 arg2, swig_type_318 arg3);
+extern swig_type_319 _wrap_ddp_state_load_latest_low_51f4af94a5759528(uintptr_t arg1, swig_type_320 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_321 _wrap_ddp_model_get_loaded_file_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_322 _wrap_ddp_model_get_skipped_low_51f4af94a5759528(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_ddp_state_save_local_low_51f4af94a5759528(uintptr_t arg1, ddp_write_fn arg2, uintptr_t arg3);
+extern swig_type_325 _wrap_ddp_model_wait_value_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
+extern swig_type_326 _wrap_ddp_model_wait_values_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_model_value_ready_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_327 _wrap_ddp_group_post_barrier_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_328 _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_329 _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_330 _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_331 _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
+extern swig_type_332 _wrap_ddp_group_post_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_333 _wrap_ddp_group_post_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_334 _wrap_ddp_group_post_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_335 _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
+extern swig_type_336 _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_337 _wrap_ddp_group_post_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_338 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_339 _wrap_ddp_group_post_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_340 arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_341 _wrap_ddp_request_test_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_342 _wrap_ddp_request_wait_low_51f4af94a5759528(uintptr_t arg1, swig_type_343 arg2, swig_voidp arg3);
+extern swig_type_344 _wrap_ddp_request_wait_any_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_type_345 arg3, swig_voidp arg4);
+extern swig_type_346 _wrap_ddp_request_get_id_low_51f4af94a5759528(uintptr_t arg1);
+extern int _wrap_ddp_request_get_source_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_request_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_347 _wrap_ddp_model_average_parameters_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_348 arg2);
+extern swig_type_349 _wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_every_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_350 arg2);
+extern swig_type_351 _wrap_ddp_outer_options_every_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_352 arg2);
+extern swig_type_353 _wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
 extern double _wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
@@ -1142,48 +1136,54 @@ extern void _wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(uint
 extern int _wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_options_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_outer_options_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_351 arg2);
-extern swig_type_352 _wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_353 arg2);
-extern swig_type_354 _wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_355 arg2);
-extern swig_type_356 _wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_357 arg2);
-extern swig_type_358 _wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_359 arg2);
-extern swig_type_360 _wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_361 arg2);
-extern swig_type_362 _wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_354 arg2);
+extern swig_type_355 _wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_356 arg2);
+extern swig_type_357 _wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_358 arg2);
+extern swig_type_359 _wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_360 arg2);
+extern swig_type_361 _wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_362 arg2);
+extern swig_type_363 _wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_364 arg2);
+extern swig_type_365 _wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_outer_stats_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_outer_stats_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_363 _wrap_ddp_outer_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_364 arg2);
-extern swig_type_365 _wrap_ddp_outer_create_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
+extern swig_type_366 _wrap_ddp_outer_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_367 arg2);
+extern swig_type_368 _wrap_ddp_outer_create_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_voidp arg3);
 extern void _wrap_ddp_outer_destroy_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_366 _wrap_ddp_outer_step_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_367 _wrap_ddp_outer_sync_low_51f4af94a5759528(uintptr_t arg1);
-extern swig_type_368 _wrap_ddp_outer_get_stats_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_369 _wrap_ddp_group_get_waits_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
-extern swig_type_370 _wrap_ddp_model_wait_value_low_51f4af94a5759528(uintptr_t arg1, int arg2, uintptr_t arg3);
-extern swig_type_371 _wrap_ddp_model_wait_values_low_51f4af94a5759528(uintptr_t arg1);
-extern int _wrap_ddp_model_value_ready_low_51f4af94a5759528(uintptr_t arg1, int arg2);
-extern swig_type_372 _wrap_ddp_group_post_barrier_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_373 _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_374 _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_375 _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_376 _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_voidp arg4, uintptr_t arg5);
-extern swig_type_377 _wrap_ddp_group_post_reduce_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, swig_intgo arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_378 _wrap_ddp_group_post_gather_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_379 _wrap_ddp_group_post_scatter_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, int arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_380 _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, swig_voidp arg6, uintptr_t arg7);
-extern swig_type_381 _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_voidp arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_382 _wrap_ddp_group_post_send_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_383 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_384 _wrap_ddp_group_post_receive_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, int arg3, swig_type_385 arg4, swig_voidp arg5, uintptr_t arg6);
-extern swig_type_386 _wrap_ddp_request_test_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_387 _wrap_ddp_request_wait_low_51f4af94a5759528(uintptr_t arg1, swig_type_388 arg2, swig_voidp arg3);
-extern swig_type_389 _wrap_ddp_request_wait_any_low_51f4af94a5759528(swig_voidp arg1, int arg2, swig_type_390 arg3, swig_voidp arg4);
-extern swig_type_391 _wrap_ddp_request_get_id_low_51f4af94a5759528(uintptr_t arg1);
-extern int _wrap_ddp_request_get_source_low_51f4af94a5759528(uintptr_t arg1);
-extern void _wrap_ddp_request_destroy_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_369 _wrap_ddp_outer_step_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_370 _wrap_ddp_outer_sync_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_371 _wrap_ddp_outer_get_stats_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern int _wrap_ddp_experimental_version_low_51f4af94a5759528(void);
+extern swig_type_372 _wrap_ddp_model_set_buckets_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3);
+extern swig_type_373 _wrap_ddp_model_reopen_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_374 _wrap_ddp_model_remove_parameter_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_375 _wrap_ddp_model_remove_buffer_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern swig_type_376 _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_intgo arg4, swig_voidp arg5, uintptr_t arg6);
+extern swig_type_377 _wrap_ddp_group_get_rows_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_378 arg2);
+extern swig_type_379 _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(uintptr_t arg1, double arg2);
+extern double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(uintptr_t arg1);
+extern uintptr_t _wrap_new_ddp_batch_norm_options_low_51f4af94a5759528(void);
+extern void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(uintptr_t arg1);
+extern swig_type_380 _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_381 arg2);
+extern swig_type_382 _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, uintptr_t arg8, uintptr_t arg9, uintptr_t arg10, swig_voidp arg11, uintptr_t arg12);
+extern swig_type_383 _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5, uintptr_t arg6, uintptr_t arg7, swig_type_384 arg8, uintptr_t arg9, uintptr_t arg10, uintptr_t arg11, uintptr_t arg12);
+extern swig_type_385 _wrap_ddp_memory_retain_low_51f4af94a5759528(swig_voidp arg1);
+extern swig_type_386 _wrap_ddp_memory_release_low_51f4af94a5759528(swig_voidp arg1);
+extern swig_type_387 _wrap_ddp_group_share_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, swig_type_388 arg3);
+extern swig_type_389 _wrap_ddp_group_unshare_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_390 _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern swig_type_391 _wrap_ddp_group_get_waits_low_51f4af94a5759528(uintptr_t arg1, swig_voidp arg2, int arg3, swig_voidp arg4);
 extern void _wrap_ddp_trace_options_struct_size_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_392 arg2);
 extern swig_type_393 _wrap_ddp_trace_options_struct_size_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_trace_options_capacity_set_low_51f4af94a5759528(uintptr_t arg1, swig_type_394 arg2);
@@ -5514,13 +5514,6 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-const DDP_EXPERIMENTAL_VERSION int = 1
-func Ddp_experimental_version() (_swig_ret int32) {
-	var swig_r int32
-	swig_r = (int32)(C._wrap_ddp_experimental_version_low_51f4af94a5759528())
-	return swig_r
-}
-
 type SwigcptrDdp_custom_options uintptr
 
 func (p SwigcptrDdp_custom_options) Swigcptr() uintptr {
@@ -6198,290 +6191,11 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_model_set_buckets_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_reopen(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_reopen_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_remove_parameter(arg1 uintptr, arg2 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_remove_parameter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_remove_buffer(arg1 uintptr, arg2 int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_remove_buffer_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
 func Ddp_model_join(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	swig_r_p := C._wrap_ddp_model_join_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_average_parameters_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := arg4
-	_swig_i_4 := arg5
-	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r_p := C._wrap_ddp_group_get_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-type SwigcptrDdp_batch_norm_options uintptr
-
-func (p SwigcptrDdp_batch_norm_options) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_282(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
-	var swig_r Ddp_batch_norm_options
-	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_51f4af94a5759528()))
-	return swig_r
-}
-
-func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_batch_norm_options interface {
-	Swigcptr() uintptr
-	SwigIsDdp_batch_norm_options()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetEpsilon(arg2 float64)
-	GetEpsilon() (_swig_ret float64)
-	SetMomentum(arg2 float64)
-	GetMomentum() (_swig_ret float64)
-	SetTraining(arg2 int32)
-	GetTraining() (_swig_ret int32)
-	SetAccumulate(arg2 int32)
-	GetAccumulate() (_swig_ret int32)
-}
-
-func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 Ddp_tensor, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 *int64, arg12 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := getSwigcptr(arg4)
-	_swig_i_4 := getSwigcptr(arg5)
-	_swig_i_5 := getSwigcptr(arg6)
-	_swig_i_6 := getSwigcptr(arg7)
-	_swig_i_7 := getSwigcptr(arg8)
-	_swig_i_8 := getSwigcptr(arg9)
-	_swig_i_9 := getSwigcptr(arg10)
-	_swig_i_10 := arg11
-	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_forward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 int64, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 Ddp_tensor, arg12 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := getSwigcptr(arg3)
-	_swig_i_3 := getSwigcptr(arg4)
-	_swig_i_4 := getSwigcptr(arg5)
-	_swig_i_5 := getSwigcptr(arg6)
-	_swig_i_6 := getSwigcptr(arg7)
-	_swig_i_7 := arg8
-	_swig_i_8 := getSwigcptr(arg9)
-	_swig_i_9 := getSwigcptr(arg10)
-	_swig_i_10 := getSwigcptr(arg11)
-	_swig_i_11 := arg12
-	swig_r_p := C._wrap_ddp_batch_norm_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_288(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_retain_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_memory_release_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_group_share_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_292(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_group_unshare_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -6500,7 +6214,7 @@ func (p SwigcptrDdp_recover_options) SwigIsDdp_recover_options() {
 func (arg1 SwigcptrDdp_recover_options) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_294(_swig_i_1))
+	C._wrap_ddp_recover_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
@@ -6513,7 +6227,7 @@ func (arg1 SwigcptrDdp_recover_options) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recover_options) SetWait_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_296(_swig_i_1))
+	C._wrap_ddp_recover_options_wait_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetWait_ms() (_swig_ret int64) {
@@ -6552,7 +6266,7 @@ func (arg1 SwigcptrDdp_recover_options) GetAllow_half() (_swig_ret int32) {
 func (arg1 SwigcptrDdp_recover_options) SetCool_down_ms(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
+	C._wrap_ddp_recover_options_cool_down_ms_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recover_options) GetCool_down_ms() (_swig_ret int64) {
@@ -6600,7 +6314,7 @@ func (p SwigcptrDdp_recovery) SwigIsDdp_recovery() {
 func (arg1 SwigcptrDdp_recovery) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_300(_swig_i_1))
+	C._wrap_ddp_recovery_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
@@ -6613,7 +6327,7 @@ func (arg1 SwigcptrDdp_recovery) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetGeneration(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_generation_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1))
+	C._wrap_ddp_recovery_generation_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetGeneration() (_swig_ret int64) {
@@ -6717,7 +6431,7 @@ func (arg1 SwigcptrDdp_recovery) GetSeconds() (_swig_ret float64) {
 func (arg1 SwigcptrDdp_recovery) SetStep(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_304(_swig_i_1))
+	C._wrap_ddp_recovery_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
@@ -6730,7 +6444,7 @@ func (arg1 SwigcptrDdp_recovery) GetStep() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetWent_back(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1))
+	C._wrap_ddp_recovery_went_back_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
@@ -6743,7 +6457,7 @@ func (arg1 SwigcptrDdp_recovery) GetWent_back() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetKept_epoch(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_308(_swig_i_1))
+	C._wrap_ddp_recovery_kept_epoch_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
@@ -6756,7 +6470,7 @@ func (arg1 SwigcptrDdp_recovery) GetKept_epoch() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_recovery) SetKept_step(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1))
+	C._wrap_ddp_recovery_kept_step_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_recovery) GetKept_step() (_swig_ret int64) {
@@ -6820,7 +6534,7 @@ func (p SwigcptrDdp_rank_progress) SwigIsDdp_rank_progress() {
 func (arg1 SwigcptrDdp_rank_progress) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_312(_swig_i_1))
+	C._wrap_ddp_rank_progress_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
@@ -6833,7 +6547,7 @@ func (arg1 SwigcptrDdp_rank_progress) GetStruct_size() (_swig_ret int64) {
 func (arg1 SwigcptrDdp_rank_progress) SetPass_index(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_314(_swig_i_1))
+	C._wrap_ddp_rank_progress_pass_index_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_rank_progress) GetPass_index() (_swig_ret int64) {
@@ -6942,7 +6656,7 @@ func Ddp_recover_options_init(arg1 Ddp_recover_options, arg2 int64) (_swig_ret e
 	var swig_r string
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_recover_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
+	swig_r_p := C._wrap_ddp_recover_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_298(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7025,18 +6739,6 @@ swig_r_1 = result(swig_r)
 	return swig_r_1
 }
 
-func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
 type SwigcptrDdp_virtual_ranks uintptr
 
 func (p SwigcptrDdp_virtual_ranks) Swigcptr() uintptr {
@@ -7049,7 +6751,7 @@ func (p SwigcptrDdp_virtual_ranks) SwigIsDdp_virtual_ranks() {
 func (arg1 SwigcptrDdp_virtual_ranks) SetStruct_size(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	C._wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrDdp_virtual_ranks) GetStruct_size() (_swig_ret int64) {
@@ -7154,7 +6856,7 @@ func Ddp_virtual_rank_key(arg1 int64, arg2 int64, arg3 int32, arg4 *int64) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_virtual_rank_key_low_51f4af94a5759528(C.swig_type_329(_swig_i_0), C.swig_type_330(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_virtual_rank_key_low_51f4af94a5759528(C.swig_type_309(_swig_i_0), C.swig_type_310(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7167,7 +6869,7 @@ func Ddp_group_reduce_part_metrics(arg1 uintptr, arg2 *float64, arg3 int64, arg4
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_332(_swig_i_2), C.swig_intgo(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_reduce_part_metrics_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_312(_swig_i_2), C.swig_intgo(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7192,7 +6894,7 @@ func Ddp_group_get_kept(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64, arg4 *int
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_kept_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_335(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_group_get_kept_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_315(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7204,7 +6906,7 @@ func Ddp_state_save_latest(arg1 Ddp_state, arg2 string, arg3 int64) (_swig_ret e
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_state_save_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_337)(unsafe.Pointer(&_swig_i_1)), C.swig_type_338(_swig_i_2))
+	swig_r_p := C._wrap_ddp_state_save_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_317)(unsafe.Pointer(&_swig_i_1)), C.swig_type_318(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7220,7 +6922,7 @@ func Ddp_state_load_latest(arg1 Ddp_state, arg2 string, arg3 Ddp_load_options, a
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_ddp_state_load_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_340)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_ddp_state_load_latest_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), *(*C.swig_type_320)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -7244,7 +6946,7 @@ func Ddp_model_get_skipped(arg1 uintptr, arg2 int64) (_swig_ret string) {
 	var swig_r string
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_model_get_skipped_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_343(_swig_i_1))
+	swig_r_p := C._wrap_ddp_model_get_skipped_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -7257,368 +6959,6 @@ func Ddp_state_save_local(arg1 Ddp_state, arg2 unsafe.Pointer, arg3 uintptr) (_s
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	swig_r_p := C._wrap_ddp_state_save_local_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.ddp_write_fn(_swig_i_1), C.uintptr_t(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-type SwigcptrDdp_outer_options uintptr
-
-func (p SwigcptrDdp_outer_options) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_every_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_347(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_349(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_keep_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
-	var swig_r float64
-	_swig_i_0 := arg1
-	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_fragments_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_nesterov_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_bits_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
-	var swig_r int32
-	_swig_i_0 := arg1
-	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
-	var swig_r Ddp_outer_options
-	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_51f4af94a5759528()))
-	return swig_r
-}
-
-func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_outer_options interface {
-	Swigcptr() uintptr
-	SwigIsDdp_outer_options()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetEvery(arg2 int64)
-	GetEvery() (_swig_ret int64)
-	SetOverlap(arg2 int64)
-	GetOverlap() (_swig_ret int64)
-	SetRate(arg2 float64)
-	GetRate() (_swig_ret float64)
-	SetMomentum(arg2 float64)
-	GetMomentum() (_swig_ret float64)
-	SetKeep(arg2 float64)
-	GetKeep() (_swig_ret float64)
-	SetFragments(arg2 int32)
-	GetFragments() (_swig_ret int32)
-	SetNesterov(arg2 int32)
-	GetNesterov() (_swig_ret int32)
-	SetBits(arg2 int32)
-	GetBits() (_swig_ret int32)
-	SetError_feedback(arg2 int32)
-	GetError_feedback() (_swig_ret int32)
-}
-
-type SwigcptrDdp_outer_stats uintptr
-
-func (p SwigcptrDdp_outer_stats) Swigcptr() uintptr {
-	return (uintptr)(p)
-}
-
-func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_351(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_353(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_355(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_357(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_359(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	C._wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_361(_swig_i_1))
-}
-
-func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
-	var swig_r int64
-	_swig_i_0 := arg1
-	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
-	return swig_r
-}
-
-func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
-	var swig_r Ddp_outer_stats
-	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_51f4af94a5759528()))
-	return swig_r
-}
-
-func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
-	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_ddp_outer_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-}
-
-type Ddp_outer_stats interface {
-	Swigcptr() uintptr
-	SwigIsDdp_outer_stats()
-	SetStruct_size(arg2 int64)
-	GetStruct_size() (_swig_ret int64)
-	SetSteps(arg2 int64)
-	GetSteps() (_swig_ret int64)
-	SetExchanges(arg2 int64)
-	GetExchanges() (_swig_ret int64)
-	SetUnder_way(arg2 int64)
-	GetUnder_way() (_swig_ret int64)
-	SetSent_bytes(arg2 int64)
-	GetSent_bytes() (_swig_ret int64)
-	SetWait_ns(arg2 int64)
-	GetWait_ns() (_swig_ret int64)
-}
-
-func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := getSwigcptr(arg1)
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_ddp_outer_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_364(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_outer_create_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_outer_destroy(arg1 uintptr) {
-	_swig_i_0 := arg1
-	C._wrap_ddp_outer_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-}
-
-func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_step_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	swig_r_p := C._wrap_ddp_outer_sync_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_ddp_outer_get_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
-	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
-	var swig_r_1 error
-swig_r_1 = result(swig_r)
-	return swig_r_1
-}
-
-func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (_swig_ret error) {
-	var swig_r string
-	_swig_i_0 := arg1
-	_swig_i_1 := arg2
-	_swig_i_2 := arg3
-	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_group_get_waits_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7807,7 +7147,7 @@ func Ddp_group_post_send(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int64, 
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_383(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_send_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_338(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7822,7 +7162,7 @@ func Ddp_group_post_receive(arg1 uintptr, arg2 Ddp_tensor, arg3 int32, arg4 int6
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
 	_swig_i_5 := arg6
-	swig_r_p := C._wrap_ddp_group_post_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_385(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r_p := C._wrap_ddp_group_post_receive_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.int(_swig_i_2), C.swig_type_340(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7845,7 +7185,7 @@ func Ddp_request_wait(arg1 uintptr, arg2 int64, arg3 *int32) (_swig_ret error) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_ddp_request_wait_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_388(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_ddp_request_wait_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_343(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7858,7 +7198,7 @@ func Ddp_request_wait_any(arg1 *int64, arg2 int32, arg3 int64, arg4 *int32) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_ddp_request_wait_any_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_390(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_ddp_request_wait_any_low_51f4af94a5759528(C.swig_voidp(_swig_i_0), C.int(_swig_i_1), C.swig_type_345(_swig_i_2), C.swig_voidp(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 error
 swig_r_1 = result(swig_r)
@@ -7882,6 +7222,666 @@ func Ddp_request_get_source(arg1 uintptr) (_swig_ret int32) {
 func Ddp_request_destroy(arg1 uintptr) {
 	_swig_i_0 := arg1
 	C._wrap_ddp_request_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+func Ddp_model_average_parameters(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_average_parameters_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_outer_options uintptr
+
+func (p SwigcptrDdp_outer_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_outer_options) SwigIsDdp_outer_options() {
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetEvery(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_every_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_350(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetEvery() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_every_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetOverlap(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_overlap_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_352(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetOverlap() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_options_overlap_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetRate(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_rate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetRate() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_rate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetMomentum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetMomentum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetKeep(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_keep_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetKeep() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_outer_options_keep_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetFragments(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_fragments_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetFragments() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_fragments_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetNesterov(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_nesterov_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetNesterov() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_nesterov_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetBits(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_bits_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetBits() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_bits_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_options) SetError_feedback(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_options_error_feedback_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_options) GetError_feedback() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_outer_options_error_feedback_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_outer_options() (_swig_ret Ddp_outer_options) {
+	var swig_r Ddp_outer_options
+	swig_r = (Ddp_outer_options)(SwigcptrDdp_outer_options(C._wrap_new_ddp_outer_options_low_51f4af94a5759528()))
+	return swig_r
+}
+
+func DeleteDdp_outer_options(arg1 Ddp_outer_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_outer_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_outer_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_outer_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEvery(arg2 int64)
+	GetEvery() (_swig_ret int64)
+	SetOverlap(arg2 int64)
+	GetOverlap() (_swig_ret int64)
+	SetRate(arg2 float64)
+	GetRate() (_swig_ret float64)
+	SetMomentum(arg2 float64)
+	GetMomentum() (_swig_ret float64)
+	SetKeep(arg2 float64)
+	GetKeep() (_swig_ret float64)
+	SetFragments(arg2 int32)
+	GetFragments() (_swig_ret int32)
+	SetNesterov(arg2 int32)
+	GetNesterov() (_swig_ret int32)
+	SetBits(arg2 int32)
+	GetBits() (_swig_ret int32)
+	SetError_feedback(arg2 int32)
+	GetError_feedback() (_swig_ret int32)
+}
+
+type SwigcptrDdp_outer_stats uintptr
+
+func (p SwigcptrDdp_outer_stats) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_outer_stats) SwigIsDdp_outer_stats() {
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_354(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetSteps(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_steps_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_356(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetSteps() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_steps_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetExchanges(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_exchanges_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_358(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetExchanges() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_exchanges_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetUnder_way(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_under_way_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_360(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetUnder_way() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_under_way_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetSent_bytes(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_sent_bytes_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_362(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetSent_bytes() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_sent_bytes_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_outer_stats) SetWait_ns(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_outer_stats_wait_ns_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_364(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_outer_stats) GetWait_ns() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_outer_stats_wait_ns_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_outer_stats() (_swig_ret Ddp_outer_stats) {
+	var swig_r Ddp_outer_stats
+	swig_r = (Ddp_outer_stats)(SwigcptrDdp_outer_stats(C._wrap_new_ddp_outer_stats_low_51f4af94a5759528()))
+	return swig_r
+}
+
+func DeleteDdp_outer_stats(arg1 Ddp_outer_stats) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_outer_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_outer_stats interface {
+	Swigcptr() uintptr
+	SwigIsDdp_outer_stats()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetSteps(arg2 int64)
+	GetSteps() (_swig_ret int64)
+	SetExchanges(arg2 int64)
+	GetExchanges() (_swig_ret int64)
+	SetUnder_way(arg2 int64)
+	GetUnder_way() (_swig_ret int64)
+	SetSent_bytes(arg2 int64)
+	GetSent_bytes() (_swig_ret int64)
+	SetWait_ns(arg2 int64)
+	GetWait_ns() (_swig_ret int64)
+}
+
+func Ddp_outer_options_init(arg1 Ddp_outer_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_outer_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_367(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_create(arg1 uintptr, arg2 Ddp_outer_options, arg3 *uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_outer_create_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_destroy(arg1 uintptr) {
+	_swig_i_0 := arg1
+	C._wrap_ddp_outer_destroy_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+func Ddp_outer_step(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_outer_step_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_sync(arg1 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_outer_sync_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_outer_get_stats(arg1 uintptr, arg2 Ddp_outer_stats) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r_p := C._wrap_ddp_outer_get_stats_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+const DDP_EXPERIMENTAL_VERSION int = 1
+func Ddp_experimental_version() (_swig_ret int32) {
+	var swig_r int32
+	swig_r = (int32)(C._wrap_ddp_experimental_version_low_51f4af94a5759528())
+	return swig_r
+}
+
+func Ddp_model_set_buckets(arg1 uintptr, arg2 *int32, arg3 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_model_set_buckets_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_reopen(arg1 uintptr, arg2 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_reopen_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_remove_parameter(arg1 uintptr, arg2 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_remove_parameter_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_model_remove_buffer(arg1 uintptr, arg2 int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_model_remove_buffer_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_all_reduce_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor, arg4 int32, arg5 *int64, arg6 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := arg4
+	_swig_i_4 := arg5
+	_swig_i_5 := arg6
+	swig_r_p := C._wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.swig_intgo(_swig_i_3), C.swig_voidp(_swig_i_4), C.uintptr_t(_swig_i_5))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_rows(arg1 uintptr, arg2 Ddp_tensor, arg3 Ddp_tensor) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_ddp_group_get_rows_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+type SwigcptrDdp_batch_norm_options uintptr
+
+func (p SwigcptrDdp_batch_norm_options) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrDdp_batch_norm_options) SwigIsDdp_batch_norm_options() {
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetStruct_size(arg2 int64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_378(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetStruct_size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetEpsilon(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetEpsilon() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetMomentum(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetMomentum() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetTraining(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetTraining() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) SetAccumulate(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_batch_norm_options) GetAccumulate() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewDdp_batch_norm_options() (_swig_ret Ddp_batch_norm_options) {
+	var swig_r Ddp_batch_norm_options
+	swig_r = (Ddp_batch_norm_options)(SwigcptrDdp_batch_norm_options(C._wrap_new_ddp_batch_norm_options_low_51f4af94a5759528()))
+	return swig_r
+}
+
+func DeleteDdp_batch_norm_options(arg1 Ddp_batch_norm_options) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(C.uintptr_t(_swig_i_0))
+}
+
+type Ddp_batch_norm_options interface {
+	Swigcptr() uintptr
+	SwigIsDdp_batch_norm_options()
+	SetStruct_size(arg2 int64)
+	GetStruct_size() (_swig_ret int64)
+	SetEpsilon(arg2 float64)
+	GetEpsilon() (_swig_ret float64)
+	SetMomentum(arg2 float64)
+	GetMomentum() (_swig_ret float64)
+	SetTraining(arg2 int32)
+	GetTraining() (_swig_ret int32)
+	SetAccumulate(arg2 int32)
+	GetAccumulate() (_swig_ret int32)
+}
+
+func Ddp_batch_norm_options_init(arg1 Ddp_batch_norm_options, arg2 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := getSwigcptr(arg1)
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_type_381(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_batch_norm_forward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 Ddp_tensor, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 *int64, arg12 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_4 := getSwigcptr(arg5)
+	_swig_i_5 := getSwigcptr(arg6)
+	_swig_i_6 := getSwigcptr(arg7)
+	_swig_i_7 := getSwigcptr(arg8)
+	_swig_i_8 := getSwigcptr(arg9)
+	_swig_i_9 := getSwigcptr(arg10)
+	_swig_i_10 := arg11
+	_swig_i_11 := arg12
+	swig_r_p := C._wrap_ddp_batch_norm_forward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.uintptr_t(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.swig_voidp(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_batch_norm_backward(arg1 uintptr, arg2 Ddp_batch_norm_options, arg3 Ddp_tensor, arg4 Ddp_tensor, arg5 Ddp_tensor, arg6 Ddp_tensor, arg7 Ddp_tensor, arg8 int64, arg9 Ddp_tensor, arg10 Ddp_tensor, arg11 Ddp_tensor, arg12 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_4 := getSwigcptr(arg5)
+	_swig_i_5 := getSwigcptr(arg6)
+	_swig_i_6 := getSwigcptr(arg7)
+	_swig_i_7 := arg8
+	_swig_i_8 := getSwigcptr(arg9)
+	_swig_i_9 := getSwigcptr(arg10)
+	_swig_i_10 := getSwigcptr(arg11)
+	_swig_i_11 := arg12
+	swig_r_p := C._wrap_ddp_batch_norm_backward_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6), C.swig_type_384(_swig_i_7), C.uintptr_t(_swig_i_8), C.uintptr_t(_swig_i_9), C.uintptr_t(_swig_i_10), C.uintptr_t(_swig_i_11))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_retain(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_retain_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_memory_release(arg1 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ddp_memory_release_low_51f4af94a5759528(C.swig_voidp(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_share(arg1 uintptr, arg2 unsafe.Pointer, arg3 int64) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_group_share_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.swig_type_388(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_unshare(arg1 uintptr, arg2 unsafe.Pointer) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_ddp_group_unshare_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_optimizer_copy_loss_scale(arg1 uintptr, arg2 Ddp_tensor, arg3 uintptr) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := arg3
+	swig_r_p := C._wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
+}
+
+func Ddp_group_get_waits(arg1 uintptr, arg2 *float64, arg3 int32, arg4 *int32) (_swig_ret error) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_ddp_group_get_waits_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1), C.int(_swig_i_2), C.swig_voidp(_swig_i_3))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 error
+swig_r_1 = result(swig_r)
+	return swig_r_1
 }
 
 type SwigcptrDdp_trace_options uintptr

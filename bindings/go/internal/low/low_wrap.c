@@ -6761,17 +6761,6 @@ _gostring_ _wrap_ddp_sampler_fill_low_51f4af94a5759528(struct ddp_sampler *_swig
 }
 
 
-int _wrap_ddp_experimental_version_low_51f4af94a5759528() {
-  int32_t result;
-  int _swig_go_result;
-  
-  
-  result = ddp_experimental_version();
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
 void _wrap_ddp_custom_options_struct_size_set_low_51f4af94a5759528(struct ddp_custom_options *_swig_go_0, long long _swig_go_1) {
   struct ddp_custom_options *arg1 = (struct ddp_custom_options *) 0 ;
   int64_t arg2 ;
@@ -7810,68 +7799,6 @@ _gostring_ _wrap_ddp_bucket_set_error_low_51f4af94a5759528(ddp_bucket *_swig_go_
 }
 
 
-_gostring_ _wrap_ddp_model_set_buckets_low_51f4af94a5759528(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t *arg2 = (int32_t *) 0 ;
-  int32_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(int32_t **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_model_set_buckets(arg1,(int32_t const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_reopen_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_reopen(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_remove_parameter_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_remove_parameter(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_remove_buffer_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_remove_buffer(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
 _gostring_ _wrap_ddp_model_join_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
   ddp_model *arg1 = (ddp_model *) 0 ;
   void *arg2 = (void *) 0 ;
@@ -7882,350 +7809,6 @@ _gostring_ _wrap_ddp_model_join_low_51f4af94a5759528(ddp_model *_swig_go_0, void
   arg2 = *(void **)&_swig_go_1; 
   
   result = (ddp_status)ddp_model_join(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_average_parameters_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  int64_t *arg5 = (int64_t *) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  arg5 = *(int64_t **)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_get_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int64_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->struct_size = arg2;
-  
-}
-
-
-long long _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->struct_size);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->epsilon = arg2;
-  
-}
-
-
-double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->epsilon);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (double)_swig_go_1; 
-  
-  if (arg1) (arg1)->momentum = arg2;
-  
-}
-
-
-double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  double result;
-  double _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result = (double) ((arg1)->momentum);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->training = arg2;
-  
-}
-
-
-int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->training);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t arg2 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  if (arg1) (arg1)->accumulate = arg2;
-  
-}
-
-
-int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  result =  ((arg1)->accumulate);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_51f4af94a5759528() {
-  struct ddp_batch_norm_options *result = 0 ;
-  struct ddp_batch_norm_options *_swig_go_result;
-  
-  
-  result = (struct ddp_batch_norm_options *)calloc(1, sizeof(struct ddp_batch_norm_options));
-  *(struct ddp_batch_norm_options **)&_swig_go_result = (struct ddp_batch_norm_options *)result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
-  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
-  
-  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
-  
-  free((char *) arg1);
-  
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
-  ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
-  int64_t arg2 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_batch_norm_options **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  
-  result = (ddp_status)ddp_batch_norm_options_init(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg8 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
-  int64_t *arg11 = (int64_t *) 0 ;
-  void *arg12 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(ddp_tensor **)&_swig_go_3; 
-  arg5 = *(ddp_tensor **)&_swig_go_4; 
-  arg6 = *(ddp_tensor **)&_swig_go_5; 
-  arg7 = *(ddp_tensor **)&_swig_go_6; 
-  arg8 = *(ddp_tensor **)&_swig_go_7; 
-  arg9 = *(ddp_tensor **)&_swig_go_8; 
-  arg10 = *(ddp_tensor **)&_swig_go_9; 
-  arg11 = *(int64_t **)&_swig_go_10; 
-  arg12 = *(void **)&_swig_go_11; 
-  
-  result = (ddp_status)ddp_batch_norm_forward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,(struct ddp_tensor const *)arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,arg11,arg12);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
-  int64_t arg8 ;
-  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg11 = (ddp_tensor *) 0 ;
-  void *arg12 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(ddp_tensor **)&_swig_go_3; 
-  arg5 = *(ddp_tensor **)&_swig_go_4; 
-  arg6 = *(ddp_tensor **)&_swig_go_5; 
-  arg7 = *(ddp_tensor **)&_swig_go_6; 
-  arg8 = (int64_t)_swig_go_7; 
-  arg9 = *(ddp_tensor **)&_swig_go_8; 
-  arg10 = *(ddp_tensor **)&_swig_go_9; 
-  arg11 = *(ddp_tensor **)&_swig_go_10; 
-  arg12 = *(void **)&_swig_go_11; 
-  
-  result = (ddp_status)ddp_batch_norm_backward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,(struct ddp_tensor const *)arg11,arg12);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_memory_retain_low_51f4af94a5759528(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_retain((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_memory_release_low_51f4af94a5759528(void *_swig_go_0) {
-  void *arg1 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(void **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_memory_release((void const *)arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_share_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  void *arg2 = (void *) 0 ;
-  int64_t arg3 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  arg3 = (int64_t)_swig_go_2; 
-  
-  result = (ddp_status)ddp_group_share(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_unshare_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  void *arg2 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(void **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_group_unshare(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -9044,23 +8627,6 @@ _gostring_ _wrap_ddp_group_get_renumbered_low_51f4af94a5759528(ddp_group *_swig_
 }
 
 
-_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
-  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  void *arg3 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_optimizer **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_optimizer_copy_loss_scale(arg1,(struct ddp_tensor const *)arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
 void _wrap_ddp_virtual_ranks_struct_size_set_low_51f4af94a5759528(struct ddp_virtual_ranks *_swig_go_0, long long _swig_go_1) {
   struct ddp_virtual_ranks *arg1 = (struct ddp_virtual_ranks *) 0 ;
   int64_t arg2 ;
@@ -9382,6 +8948,417 @@ _gostring_ _wrap_ddp_state_save_local_low_51f4af94a5759528(struct ddp_state *_sw
   arg3 = *(void **)&_swig_go_2; 
   
   result = (ddp_status)ddp_state_save_local((struct ddp_state const *)arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_wait_value_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_wait_value(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_wait_values_low_51f4af94a5759528(ddp_model *_swig_go_0) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_model_wait_values(arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_model_value_ready_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = ddp_model_value_ready((struct ddp_model const *)arg1,arg2);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_barrier_low_51f4af94a5759528(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_request **arg2 = (ddp_request **) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_request ***)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_group_post_barrier(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  ddp_request **arg4 = (ddp_request **) 0 ;
+  void *arg5 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = *(ddp_request ***)&_swig_go_3; 
+  arg5 = *(void **)&_swig_go_4; 
+  
+  result = (ddp_status)ddp_group_post_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_reduce arg3 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (ddp_reduce)_swig_go_2;
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int32_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (int32_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  ddp_request **arg6 = (ddp_request **) 0 ;
+  void *arg7 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(ddp_request ***)&_swig_go_5; 
+  arg7 = *(void **)&_swig_go_6; 
+  
+  result = (ddp_status)ddp_group_post_all_to_all(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,(int64_t const *)arg5,arg6,arg7);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  int64_t *arg4 = (int64_t *) 0 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(int64_t **)&_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_all_gather_counts(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_send_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_send(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_post_receive_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  int32_t arg3 ;
+  int64_t arg4 ;
+  ddp_request **arg5 = (ddp_request **) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  arg4 = (int64_t)_swig_go_3; 
+  arg5 = *(ddp_request ***)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_post_receive(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_test_low_51f4af94a5759528(ddp_request *_swig_go_0, int *_swig_go_1) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_request_test(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_wait_low_51f4af94a5759528(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int64_t arg2 ;
+  int32_t *arg3 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  arg3 = *(int32_t **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_request_wait(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_request_wait_any_low_51f4af94a5759528(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
+  int64_t *arg1 = (int64_t *) 0 ;
+  int32_t arg2 ;
+  int64_t arg3 ;
+  int32_t *arg4 = (int32_t *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(int64_t **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = *(int32_t **)&_swig_go_3; 
+  
+  result = (ddp_status)ddp_request_wait_any((int64_t const *)arg1,arg2,arg3,arg4);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+long long _wrap_ddp_request_get_id_low_51f4af94a5759528(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  result = ddp_request_get_id((struct ddp_request const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+int _wrap_ddp_request_get_source_low_51f4af94a5759528(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  result = ddp_request_get_source((struct ddp_request const *)arg1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_request_destroy_low_51f4af94a5759528(ddp_request *_swig_go_0) {
+  ddp_request *arg1 = (ddp_request *) 0 ;
+  
+  arg1 = *(ddp_request **)&_swig_go_0; 
+  
+  ddp_request_destroy(arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_model_average_parameters_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_average_parameters(arg1,arg2);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
 }
@@ -9912,6 +9889,425 @@ _gostring_ _wrap_ddp_outer_get_stats_low_51f4af94a5759528(ddp_outer *_swig_go_0,
 }
 
 
+int _wrap_ddp_experimental_version_low_51f4af94a5759528() {
+  int32_t result;
+  int _swig_go_result;
+  
+  
+  result = ddp_experimental_version();
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_set_buckets_low_51f4af94a5759528(ddp_model *_swig_go_0, int *_swig_go_1, int _swig_go_2) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t *arg2 = (int32_t *) 0 ;
+  int32_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(int32_t **)&_swig_go_1; 
+  arg3 = (int32_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_model_set_buckets(arg1,(int32_t const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_reopen_low_51f4af94a5759528(ddp_model *_swig_go_0, void *_swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_reopen(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_remove_parameter_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_remove_parameter(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_model_remove_buffer_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
+  ddp_model *arg1 = (ddp_model *) 0 ;
+  int32_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_model **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_model_remove_buffer(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_all_reduce_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, long long *_swig_go_4, void *_swig_go_5) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_reduce arg4 ;
+  int64_t *arg5 = (int64_t *) 0 ;
+  void *arg6 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = (ddp_reduce)_swig_go_3;
+  arg5 = *(int64_t **)&_swig_go_4; 
+  arg6 = *(void **)&_swig_go_5; 
+  
+  result = (ddp_status)ddp_group_all_reduce_rows(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_get_rows_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_get_rows((struct ddp_group const *)arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_struct_size_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int64_t arg2 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->struct_size = arg2;
+  
+}
+
+
+long long _wrap_ddp_batch_norm_options_struct_size_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->struct_size);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_epsilon_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->epsilon = arg2;
+  
+}
+
+
+double _wrap_ddp_batch_norm_options_epsilon_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->epsilon);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_momentum_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, double _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->momentum = arg2;
+  
+}
+
+
+double _wrap_ddp_batch_norm_options_momentum_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->momentum);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_training_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->training = arg2;
+  
+}
+
+
+int _wrap_ddp_batch_norm_options_training_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->training);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ddp_batch_norm_options_accumulate_set_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->accumulate = arg2;
+  
+}
+
+
+int _wrap_ddp_batch_norm_options_accumulate_get_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->accumulate);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+struct ddp_batch_norm_options *_wrap_new_ddp_batch_norm_options_low_51f4af94a5759528() {
+  struct ddp_batch_norm_options *result = 0 ;
+  struct ddp_batch_norm_options *_swig_go_result;
+  
+  
+  result = (struct ddp_batch_norm_options *)calloc(1, sizeof(struct ddp_batch_norm_options));
+  *(struct ddp_batch_norm_options **)&_swig_go_result = (struct ddp_batch_norm_options *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ddp_batch_norm_options_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0) {
+  struct ddp_batch_norm_options *arg1 = (struct ddp_batch_norm_options *) 0 ;
+  
+  arg1 = *(struct ddp_batch_norm_options **)&_swig_go_0; 
+  
+  free((char *) arg1);
+  
+}
+
+
+_gostring_ _wrap_ddp_batch_norm_options_init_low_51f4af94a5759528(struct ddp_batch_norm_options *_swig_go_0, long long _swig_go_1) {
+  ddp_batch_norm_options *arg1 = (ddp_batch_norm_options *) 0 ;
+  int64_t arg2 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_batch_norm_options **)&_swig_go_0; 
+  arg2 = (int64_t)_swig_go_1; 
+  
+  result = (ddp_status)ddp_batch_norm_options_init(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_batch_norm_forward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, struct ddp_tensor *_swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, long long *_swig_go_10, void *_swig_go_11) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg8 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
+  int64_t *arg11 = (int64_t *) 0 ;
+  void *arg12 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  arg5 = *(ddp_tensor **)&_swig_go_4; 
+  arg6 = *(ddp_tensor **)&_swig_go_5; 
+  arg7 = *(ddp_tensor **)&_swig_go_6; 
+  arg8 = *(ddp_tensor **)&_swig_go_7; 
+  arg9 = *(ddp_tensor **)&_swig_go_8; 
+  arg10 = *(ddp_tensor **)&_swig_go_9; 
+  arg11 = *(int64_t **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
+  
+  result = (ddp_status)ddp_batch_norm_forward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,(struct ddp_tensor const *)arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,arg11,arg12);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_batch_norm_backward_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_batch_norm_options *_swig_go_1, struct ddp_tensor *_swig_go_2, struct ddp_tensor *_swig_go_3, struct ddp_tensor *_swig_go_4, struct ddp_tensor *_swig_go_5, struct ddp_tensor *_swig_go_6, long long _swig_go_7, struct ddp_tensor *_swig_go_8, struct ddp_tensor *_swig_go_9, struct ddp_tensor *_swig_go_10, void *_swig_go_11) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  ddp_batch_norm_options *arg2 = (ddp_batch_norm_options *) 0 ;
+  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg4 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg5 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg6 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg7 = (ddp_tensor *) 0 ;
+  int64_t arg8 ;
+  ddp_tensor *arg9 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg10 = (ddp_tensor *) 0 ;
+  ddp_tensor *arg11 = (ddp_tensor *) 0 ;
+  void *arg12 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(ddp_batch_norm_options **)&_swig_go_1; 
+  arg3 = *(ddp_tensor **)&_swig_go_2; 
+  arg4 = *(ddp_tensor **)&_swig_go_3; 
+  arg5 = *(ddp_tensor **)&_swig_go_4; 
+  arg6 = *(ddp_tensor **)&_swig_go_5; 
+  arg7 = *(ddp_tensor **)&_swig_go_6; 
+  arg8 = (int64_t)_swig_go_7; 
+  arg9 = *(ddp_tensor **)&_swig_go_8; 
+  arg10 = *(ddp_tensor **)&_swig_go_9; 
+  arg11 = *(ddp_tensor **)&_swig_go_10; 
+  arg12 = *(void **)&_swig_go_11; 
+  
+  result = (ddp_status)ddp_batch_norm_backward(arg1,(struct ddp_batch_norm_options const *)arg2,(struct ddp_tensor const *)arg3,(struct ddp_tensor const *)arg4,(struct ddp_tensor const *)arg5,(struct ddp_tensor const *)arg6,(struct ddp_tensor const *)arg7,arg8,(struct ddp_tensor const *)arg9,(struct ddp_tensor const *)arg10,(struct ddp_tensor const *)arg11,arg12);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_memory_retain_low_51f4af94a5759528(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_retain((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_memory_release_low_51f4af94a5759528(void *_swig_go_0) {
+  void *arg1 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(void **)&_swig_go_0; 
+  
+  result = (ddp_status)ddp_memory_release((void const *)arg1);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_share_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1, long long _swig_go_2) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
+  int64_t arg3 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  arg3 = (int64_t)_swig_go_2; 
+  
+  result = (ddp_status)ddp_group_share(arg1,arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_group_unshare_low_51f4af94a5759528(ddp_group *_swig_go_0, void *_swig_go_1) {
+  ddp_group *arg1 = (ddp_group *) 0 ;
+  void *arg2 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_group **)&_swig_go_0; 
+  arg2 = *(void **)&_swig_go_1; 
+  
+  result = (ddp_status)ddp_group_unshare(arg1,arg2);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_ddp_optimizer_copy_loss_scale_low_51f4af94a5759528(ddp_optimizer *_swig_go_0, struct ddp_tensor *_swig_go_1, void *_swig_go_2) {
+  ddp_optimizer *arg1 = (ddp_optimizer *) 0 ;
+  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
+  void *arg3 = (void *) 0 ;
+  ddp_status result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(ddp_optimizer **)&_swig_go_0; 
+  arg2 = *(ddp_tensor **)&_swig_go_1; 
+  arg3 = *(void **)&_swig_go_2; 
+  
+  result = (ddp_status)ddp_optimizer_copy_loss_scale(arg1,(struct ddp_tensor const *)arg2,arg3);
+  _swig_go_result = ddp_go_result(result);
+  return _swig_go_result;
+}
+
+
 _gostring_ _wrap_ddp_group_get_waits_low_51f4af94a5759528(ddp_group *_swig_go_0, double *_swig_go_1, int _swig_go_2, int *_swig_go_3) {
   ddp_group *arg1 = (ddp_group *) 0 ;
   double *arg2 = (double *) 0 ;
@@ -9928,402 +10324,6 @@ _gostring_ _wrap_ddp_group_get_waits_low_51f4af94a5759528(ddp_group *_swig_go_0,
   result = (ddp_status)ddp_group_get_waits((struct ddp_group const *)arg1,arg2,arg3,arg4);
   _swig_go_result = ddp_go_result(result);
   return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_wait_value_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1, void *_swig_go_2) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  void *arg3 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  arg3 = *(void **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_model_wait_value(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_model_wait_values_low_51f4af94a5759528(ddp_model *_swig_go_0) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  
-  result = (ddp_status)ddp_model_wait_values(arg1);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_model_value_ready_low_51f4af94a5759528(ddp_model *_swig_go_0, int _swig_go_1) {
-  ddp_model *arg1 = (ddp_model *) 0 ;
-  int32_t arg2 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_model **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  
-  result = ddp_model_value_ready((struct ddp_model const *)arg1,arg2);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_barrier_low_51f4af94a5759528(ddp_group *_swig_go_0, ddp_request **_swig_go_1) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_request **arg2 = (ddp_request **) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_request ***)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_group_post_barrier(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_all_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_reduce arg3 ;
-  ddp_request **arg4 = (ddp_request **) 0 ;
-  void *arg5 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2;
-  arg4 = *(ddp_request ***)&_swig_go_3; 
-  arg5 = *(void **)&_swig_go_4; 
-  
-  result = (ddp_status)ddp_group_post_all_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_all_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_request **arg4 = (ddp_request **) 0 ;
-  void *arg5 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(ddp_request ***)&_swig_go_3; 
-  arg5 = *(void **)&_swig_go_4; 
-  
-  result = (ddp_status)ddp_group_post_all_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_reduce_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, intgo _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  ddp_reduce arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (ddp_reduce)_swig_go_3;
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_reduce_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_broadcast_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, ddp_request **_swig_go_3, void *_swig_go_4) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  int32_t arg3 ;
-  ddp_request **arg4 = (ddp_request **) 0 ;
-  void *arg5 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  arg4 = *(ddp_request ***)&_swig_go_3; 
-  arg5 = *(void **)&_swig_go_4; 
-  
-  result = (ddp_status)ddp_group_post_broadcast(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_reduce_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, intgo _swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_reduce arg3 ;
-  int32_t arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (ddp_reduce)_swig_go_2;
-  arg4 = (int32_t)_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_reduce(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_gather_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  int32_t arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (int32_t)_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_gather(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_scatter_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, int _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  int32_t arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = (int32_t)_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_scatter(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_all_to_all_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, long long *_swig_go_4, ddp_request **_swig_go_5, void *_swig_go_6) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  int64_t *arg4 = (int64_t *) 0 ;
-  int64_t *arg5 = (int64_t *) 0 ;
-  ddp_request **arg6 = (ddp_request **) 0 ;
-  void *arg7 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(int64_t **)&_swig_go_3; 
-  arg5 = *(int64_t **)&_swig_go_4; 
-  arg6 = *(ddp_request ***)&_swig_go_5; 
-  arg7 = *(void **)&_swig_go_6; 
-  
-  result = (ddp_status)ddp_group_post_all_to_all(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,(int64_t const *)arg5,arg6,arg7);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_all_gather_counts_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, struct ddp_tensor *_swig_go_2, long long *_swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  ddp_tensor *arg3 = (ddp_tensor *) 0 ;
-  int64_t *arg4 = (int64_t *) 0 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = *(ddp_tensor **)&_swig_go_2; 
-  arg4 = *(int64_t **)&_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_all_gather_counts(arg1,(struct ddp_tensor const *)arg2,(struct ddp_tensor const *)arg3,(int64_t const *)arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_send_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  int32_t arg3 ;
-  int64_t arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  arg4 = (int64_t)_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_send(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_group_post_receive_low_51f4af94a5759528(ddp_group *_swig_go_0, struct ddp_tensor *_swig_go_1, int _swig_go_2, long long _swig_go_3, ddp_request **_swig_go_4, void *_swig_go_5) {
-  ddp_group *arg1 = (ddp_group *) 0 ;
-  ddp_tensor *arg2 = (ddp_tensor *) 0 ;
-  int32_t arg3 ;
-  int64_t arg4 ;
-  ddp_request **arg5 = (ddp_request **) 0 ;
-  void *arg6 = (void *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_group **)&_swig_go_0; 
-  arg2 = *(ddp_tensor **)&_swig_go_1; 
-  arg3 = (int32_t)_swig_go_2; 
-  arg4 = (int64_t)_swig_go_3; 
-  arg5 = *(ddp_request ***)&_swig_go_4; 
-  arg6 = *(void **)&_swig_go_5; 
-  
-  result = (ddp_status)ddp_group_post_receive(arg1,(struct ddp_tensor const *)arg2,arg3,arg4,arg5,arg6);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_request_test_low_51f4af94a5759528(ddp_request *_swig_go_0, int *_swig_go_1) {
-  ddp_request *arg1 = (ddp_request *) 0 ;
-  int32_t *arg2 = (int32_t *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_request **)&_swig_go_0; 
-  arg2 = *(int32_t **)&_swig_go_1; 
-  
-  result = (ddp_status)ddp_request_test(arg1,arg2);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_request_wait_low_51f4af94a5759528(ddp_request *_swig_go_0, long long _swig_go_1, int *_swig_go_2) {
-  ddp_request *arg1 = (ddp_request *) 0 ;
-  int64_t arg2 ;
-  int32_t *arg3 = (int32_t *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(ddp_request **)&_swig_go_0; 
-  arg2 = (int64_t)_swig_go_1; 
-  arg3 = *(int32_t **)&_swig_go_2; 
-  
-  result = (ddp_status)ddp_request_wait(arg1,arg2,arg3);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-_gostring_ _wrap_ddp_request_wait_any_low_51f4af94a5759528(long long *_swig_go_0, int _swig_go_1, long long _swig_go_2, int *_swig_go_3) {
-  int64_t *arg1 = (int64_t *) 0 ;
-  int32_t arg2 ;
-  int64_t arg3 ;
-  int32_t *arg4 = (int32_t *) 0 ;
-  ddp_status result;
-  _gostring_ _swig_go_result;
-  
-  arg1 = *(int64_t **)&_swig_go_0; 
-  arg2 = (int32_t)_swig_go_1; 
-  arg3 = (int64_t)_swig_go_2; 
-  arg4 = *(int32_t **)&_swig_go_3; 
-  
-  result = (ddp_status)ddp_request_wait_any((int64_t const *)arg1,arg2,arg3,arg4);
-  _swig_go_result = ddp_go_result(result);
-  return _swig_go_result;
-}
-
-
-long long _wrap_ddp_request_get_id_low_51f4af94a5759528(ddp_request *_swig_go_0) {
-  ddp_request *arg1 = (ddp_request *) 0 ;
-  int64_t result;
-  long long _swig_go_result;
-  
-  arg1 = *(ddp_request **)&_swig_go_0; 
-  
-  result = ddp_request_get_id((struct ddp_request const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-int _wrap_ddp_request_get_source_low_51f4af94a5759528(ddp_request *_swig_go_0) {
-  ddp_request *arg1 = (ddp_request *) 0 ;
-  int32_t result;
-  int _swig_go_result;
-  
-  arg1 = *(ddp_request **)&_swig_go_0; 
-  
-  result = ddp_request_get_source((struct ddp_request const *)arg1);
-  _swig_go_result = result; 
-  return _swig_go_result;
-}
-
-
-void _wrap_ddp_request_destroy_low_51f4af94a5759528(ddp_request *_swig_go_0) {
-  ddp_request *arg1 = (ddp_request *) 0 ;
-  
-  arg1 = *(ddp_request **)&_swig_go_0; 
-  
-  ddp_request_destroy(arg1);
-  
 }
 
 
