@@ -7,7 +7,7 @@
  * plain C, so that every line that belongs to libddp can be seen. Read main() first, then train_step(): these two are the
  * parts that a program of your own needs.
  *
- * The global batch has 64 samples whatever the number of ranks, so 1, 2 or 4 ranks learn the same, only faster.
+ * The global batch has 64 samples on 1, 2, 4, ... ranks, which therefore learn the same, only faster.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <ddp/ddp.h>

@@ -61,7 +61,7 @@ int main(void) {
   CHECK(ddp_group_create(NULL, NULL, &group));
   const int rank = ddp_group_get_rank(group);
 
-  /* The gradient is an array of ours this time. libddp reduces it where it is: there is nothing to copy back. */
+  /* The gradient is an array of ours this time. The mean is in it after the pass. */
   float weight[PARAMETERS] = {0};
   float gradient[PARAMETERS] = {0};
   ddp_model *model = NULL;

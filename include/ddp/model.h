@@ -3,7 +3,7 @@
  * Models: the parameters and buffers that a program lends to libddp, and what all ranks agree on.
  *
  * States: building (after create) -> ready (after commit) <-> open (between begin_backward and end_backward).
- * A model can be used from one thread at a time; only ddp_model_mark_ready and ddp_model_mark_unused may come from several.
+ * A model can be used from one thread at a time; only the marks (_mark_ready, _mark_range_ready, _mark_unused) from several.
  */
 #ifndef DDP_MODEL_H
 #define DDP_MODEL_H
@@ -197,14 +197,14 @@ DDP_API ddp_status ddp_model_get_value(const ddp_model *model, int32_t index, dd
 
 /**
  * Give this pass's memory of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
- * parameter. The parameter must have been registered with a gradient of its own (not NULL).
+ * parameter. For a parameter with a gradient of the program, or added by ddp_model_add_parameter_without_grad.
  * @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
  *        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
  *        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
  *        gradient: it has none any more, and libddp does not use its memory again
- * Local. Errors: INVALID_ARGUMENT (also: another dtype, number
- * of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
- * this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
+ * Local. Errors: INVALID_ARGUMENT (also: another dtype, number of elements or place; it overlaps a parameter, a buffer, or a
+ * gradient that libddp owns), INVALID_STATE (already marked in this pass, libddp owns the gradient, or it is in
+ * ddp_group_alloc memory and is reduced there). Since 0.1.
  */
 DDP_API ddp_status ddp_model_set_grad(ddp_model *model, int32_t index, const ddp_tensor *grad);
 

@@ -1106,14 +1106,14 @@ end
     ddp_model_set_grad(model, index, grad)
 
 Give this pass's memory of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
-parameter. The parameter must have been registered with a gradient of its own (not NULL).
+parameter. For a parameter with a gradient of the program, or added by ddp_model_add_parameter_without_grad.
 - `grad`: as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
        gradient: it has none any more, and libddp does not use its memory again
-Local. Errors: INVALID_ARGUMENT (also: another dtype, number
-of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
-this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
+Local. Errors: INVALID_ARGUMENT (also: another dtype, number of elements or place; it overlaps a parameter, a buffer, or a
+gradient that libddp owns), INVALID_STATE (already marked in this pass, libddp owns the gradient, or it is in
+ddp_group_alloc memory and is reduced there). Since 0.1.
 """
 function ddp_model_set_grad(model, index, grad)
     return ccall((:ddp_model_set_grad, libddp), ddp_status, (Ptr{ddp_model}, Int32, Ptr{ddp_tensor}), model, index, grad)

@@ -1361,14 +1361,14 @@ extern "C" {
     pub fn ddp_model_get_value(model: *const ddp_model, index: i32, out_value: *mut ddp_tensor) -> ddp_status;
 
     /// Give this pass's memory of a gradient, for frameworks whose gradients move. Call before ddp_model_mark_ready of that
-    /// parameter. The parameter must have been registered with a gradient of its own (not NULL).
+    /// parameter. For a parameter with a gradient of the program, or added by ddp_model_add_parameter_without_grad.
     /// @param grad as many elements as the parameter has, of its dtype and in the same place; its shape does not matter. Its
     ///        memory is used until the next set_grad. It may be memory that another gradient had in an earlier pass; two
     ///        gradients of one pass must not overlap (ddp_model_mark_ready). NULL, for a parameter that was added without a
     ///        gradient: it has none any more, and libddp does not use its memory again
-    /// Local. Errors: INVALID_ARGUMENT (also: another dtype, number
-    /// of elements or place; it overlaps a parameter, a buffer, or a gradient that libddp owns), INVALID_STATE (already marked in
-    /// this pass, libddp owns the gradient, or it is in ddp_group_alloc memory and is reduced there). Since 0.1.
+    /// Local. Errors: INVALID_ARGUMENT (also: another dtype, number of elements or place; it overlaps a parameter, a buffer, or a
+    /// gradient that libddp owns), INVALID_STATE (already marked in this pass, libddp owns the gradient, or it is in
+    /// ddp_group_alloc memory and is reduced there). Since 0.1.
     pub fn ddp_model_set_grad(model: *mut ddp_model, index: i32, grad: *const ddp_tensor) -> ddp_status;
 
     /// Copy all buffers from one rank to the others. No other call does this: call it before evaluation, before saving, or before
