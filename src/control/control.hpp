@@ -43,7 +43,7 @@ struct Member {
 enum class Leaving : uint8_t {
   kGroup = 1,     // the group was destroyed
   kProcess,       // the process ends by exit(), and nothing of this rank is under way
-  kProcessInside  // ... while a thread of it is in a call, or a backward pass is open
+  kProcessInside  // ... while a thread of it is in a call, or a pass or request is open
 };
 
 class Control {

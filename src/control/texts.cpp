@@ -111,7 +111,7 @@ Error farewell(const Member& who, Leaving how, const Whereabouts& where, const s
   if (how == Leaving::kGroup) return left_group(who);
   std::string text = who.name() + " ";
   if (how == Leaving::kProcessInside) {
-    text += where.in_call ? std::string("exited in ") + name_of(where.call) : "exited within a backward pass";
+    text += where.in_call ? std::string("exited in ") + name_of(where.call) : "exited with an open pass or request";
     text += ", without ddp_group_destroy";
   } else {
     text += kExited;

@@ -3,11 +3,12 @@
  *
  *   bench.network sums                      barrier and all-reduce of BENCH_SIZES
  *   bench.network bucket WAY                a pass over one gradient of 25 MiB
- *   bench.network passes MILLISECONDS [WAY] 12 layers of 4 MiB, "computation" = sleep before each gradient
+ *   bench.network passes MILLISECONDS [WAY] 12 layers of 4 MiB, "computation" = sleep before each gradient, and of this
+ *                                           BENCH_FORWARD (0 to 1, default 0) in a forward, where each value is used
  *   bench.network create                    ddp_group_create, BENCH_CALLS times
  *
- * WAY: plain (no optimizer; default), adam, shard (Adam, sharded), inbackward (that within the pass). BENCH_BUCKET:
- * bucket_bytes.
+ * WAY: plain (no optimizer; default), adam, shard (Adam, sharded), inbackward (that within the pass), late (sharded, with
+ * values that come in the forward). BENCH_BUCKET: bucket_bytes.
  */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -26,11 +27,13 @@ typedef struct training {
   ddp_model *model;
   ddp_optimizer *optimizer; /* NULL: none */
   int32_t layers;
-  double sleep_us; /* before each gradient */
+  double forward_us; /* where each value is used */
+  double sleep_us;   /* before each gradient */
 } training;
 
-static training make_training(ddp_group *group, int32_t layers, int64_t elements, const char *way, double sleep_us) {
-  training t = {NULL, NULL, layers, sleep_us};
+static training make_training(ddp_group *group, int32_t layers, int64_t elements, const char *way, double compute_us) {
+  const double forward = getenv("BENCH_FORWARD") != NULL ? atof(getenv("BENCH_FORWARD")) : 0;
+  training t = {NULL, NULL, layers, forward * compute_us, (1 - forward) * compute_us};
   ddp_model_options model;
   CHECK(ddp_model_options_init(&model, sizeof model));
   if (getenv("BENCH_BUCKET") != NULL) model.bucket_bytes = atoll(getenv("BENCH_BUCKET"));
@@ -48,11 +51,16 @@ static training make_training(ddp_group *group, int32_t layers, int64_t elements
   CHECK(ddp_optimizer_options_init(&options, sizeof options));
   options.shard = strcmp(way, "adam") != 0;
   options.in_backward = strcmp(way, "inbackward") == 0;
+  options.late_values = strcmp(way, "late") == 0;
   CHECK(ddp_optimizer_create_adam(t.model, NULL, &options, &t.optimizer));
   return t;
 }
 
 static void train(const training *t) {
+  for (int32_t i = 0; i < t->layers && t->forward_us > 0; ++i) {
+    CHECK(ddp_model_wait_value(t->model, i, NULL));
+    usleep((useconds_t)t->forward_us);
+  }
   CHECK(ddp_model_begin_backward(t->model, DDP_PASS_REDUCE));
   for (int32_t i = t->layers - 1; i >= 0; --i) {
     if (t->sleep_us > 0) usleep((useconds_t)t->sleep_us);
@@ -112,7 +120,8 @@ int main(int argc, char **argv) {
     const char *way = argc > 3 ? argv[3] : "plain";
     measure_training(&m, make_training(group, 12, 1 << 20, way, atof(argv[2]) * 1e3 / 12), "pass");
   } else {
-    fprintf(stderr, "usage: bench.network sums | bucket plain|adam|shard|inbackward | passes MILLISECONDS [WAY] | create\n");
+    fprintf(stderr,
+            "usage: bench.network sums | bucket plain|adam|shard|inbackward|late | passes MILLISECONDS [WAY] | create\n");
     return 2;
   }
   ddp_group_destroy(group);

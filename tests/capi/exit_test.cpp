@@ -221,7 +221,7 @@ void an_exit_inside_something_says_so(void**) {
         const std::string text = text_of(DDP_ERROR_ABORTED, in_call ? ddp_model_check_replicas(training.model, nullptr)
                                                                     : ddp_group_barrier(training.group));
         expect_contains(text, in_call ? "exited in ddp_group_barrier, without ddp_group_destroy"
-                                      : "exited within a backward pass, without ddp_group_destroy");
+                                      : "exited with an open pass or request, without ddp_group_destroy");
         return std::string("done");
       });
       expect_ends(procs, {0, 0});

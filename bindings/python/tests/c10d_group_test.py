@@ -195,7 +195,7 @@ if rank == 1:
 begun = time.monotonic()
 with raises(RuntimeError, "rank 1"):
     {program}
-assert time.monotonic() - begun < 5
+assert time.monotonic() - begun < 20  # and not the half hour of timeout_ms; a busy machine imports for seconds
 print("named")
 """, size=2)
             self.assertIn("[0] named", done.stdout, program + done.stderr)

@@ -31,7 +31,7 @@ void who_exits_is_named_with_a_rank_that_waits(void**) {
   formed(world);
   world.leave(1, bootstrap::Leaving::kProcessInside);
   world.run();
-  expect_contains(world[0].failed->text(), "exited within a backward pass, without ddp_group_destroy");
+  expect_contains(world[0].failed->text(), "exited with an open pass or request, without ddp_group_destroy");
 }
 
 }  // namespace
