@@ -8,11 +8,12 @@
 #include "core/attempt.hpp"
 #include "group/group_impl.hpp"
 #include "group/requests.hpp"
-#include "group/tracing.hpp"
 #include "group/value_lane.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
+
+void Ending::begin_with(Group& group, void (*action)(Group&) noexcept) noexcept { group.at_end_ = action; }
 
 void Ending::exit(Group& group) noexcept {
   const std::unique_lock stays(group.replacing_, std::try_to_lock);
@@ -23,7 +24,7 @@ void Ending::exit(Group& group) noexcept {
   const bool is_inside = group.calls().inside() != 0 || impl.channels.any_open() || !impl.channels.requests().is_idle() ||
                          !impl.channels.values().await_idle();
   const bool in_order = !is_inside && !impl.health.has_fault();
-  if (in_order) end_trace(group);
+  if (in_order && group.at_end_ != nullptr) group.at_end_(group);
   impl.gpu->close(in_order, Gpu::Leaves::kProcess);
   if (impl.origin.threads) return;  // its ranks end together
   if (in_order) impl.channels.shutdown();

@@ -15,7 +15,6 @@
 #include "group/ending.hpp"
 #include "group/group_impl.hpp"
 #include "group/sparse_rows.hpp"
-#include "group/tracing.hpp"
 #include "group/value_lane.hpp"
 
 namespace ddp::group {
@@ -158,7 +157,7 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
 void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
-  end_trace(*this);
+  if (at_end_ != nullptr) at_end_(*this);
   const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle() ||
                          !impl_->channels.values().await_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();

@@ -96,7 +96,8 @@ class Group {
   friend class Recoverable;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
-  std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time
+  void (*at_end_)(Group&) noexcept = nullptr;  // Ending::begin_with
+  std::mutex replacing_;                       // held while impl_ is replaced, and by threads that may use it at that time
 };
 
 }  // namespace ddp::group
