@@ -3,8 +3,6 @@
 #include "ddp/backward.h"
 
 #include "capi/tables.hpp"
-#include "ddp/local_sgd.h"
-#include "model/average.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -49,11 +47,6 @@ int32_t ddp_model_was_used(const ddp_model* model, int32_t index) {
       return object->pass().results().was_used(index) ? 1 : 0;
     });
   });
-}
-
-ddp_status ddp_model_average_parameters(ddp_model* model, void* stream) {
-  return run_collective(model, "ddp_model_average_parameters",
-                        [&](model::Model& object) { average_parameters(object, stream); });
 }
 
 ddp_status ddp_model_zero_grad(ddp_model* model, void* stream) {

@@ -6,6 +6,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "capi/tensors.hpp"
 #include "checkpoint/format.hpp"
 #include "ddp/buckets.h"
 #include "model/sync_buffers.hpp"

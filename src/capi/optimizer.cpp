@@ -3,6 +3,7 @@
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/state_tables.hpp"
+#include "capi/tensors.hpp"
 #include "ddp/custom.h"
 #include "ddp/graph.h"
 #include "optim/adam.hpp"

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 
+#include "bootstrap/failure.hpp"
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/group_impl.hpp"
@@ -25,7 +26,7 @@ void Ending::exit(Group& group) noexcept {
                          !impl.channels.values().await_idle();
   const bool in_order = !is_inside && !impl.health.has_fault();
   if (in_order && group.at_end_ != nullptr) group.at_end_(group);
-  impl.gpu->close(in_order, Gpu::Leaves::kProcess);
+  impl.gpu.side->close(in_order, collective::GpuSide::Leaves::kProcess);
   if (impl.origin.threads) return;  // its ranks end together
   if (in_order) impl.channels.shutdown();
   impl.health.exit(is_inside ? bootstrap::Leaving::kProcessInside : bootstrap::Leaving::kProcess);

@@ -19,11 +19,11 @@
 #include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "exchange/gpu_side.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
-#include "group/gpu.hpp"
 #include "group/gpu_times.hpp"
 #include "group/health.hpp"
 #include "os/clock.hpp"
@@ -233,7 +233,7 @@ void tell_place(Group& group, int64_t generation) {
     const collective::Transport& transport = group.channels().first();
     if (const auto arena = transport.arena(); arena != nullptr && arena->is_shared()) transports |= trace::kSharedMemory;
     if (transport.backend() == DDP_BACKEND_GLOO) transports |= trace::kGloo;
-    if (group.gpu().is_connected()) transports |= trace::kNccl;
+    if (group.gpu_side().is_connected()) transports |= trace::kNccl;
   }
   group.calls().watch()->regroup(group.rank(), group.size(), generation, transports);
 }

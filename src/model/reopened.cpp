@@ -12,6 +12,7 @@
 #include "core/attempt.hpp"
 #include "device/gpu/transfer.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 #include "group/recoverable.hpp"
 #include "group/relayout.hpp"
 #include "model/commit.hpp"

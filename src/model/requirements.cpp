@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "group/gpu.hpp"
 #include "optim/builtin_optimizer.hpp"
 
 namespace ddp::optim {

@@ -4,6 +4,7 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/callback.hpp"
+#include "group/gpu.hpp"
 #include "model/late_values.hpp"
 #include "model/requirements.hpp"
 #include "os/clock.hpp"

@@ -19,6 +19,7 @@
 
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
+#include "group/collective_call.hpp"
 #include "group/messages.hpp"
 #include "group/split.hpp"
 #include "model/average.hpp"
@@ -165,7 +166,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_group_reduce_scatter"},
        [=](CallWorld& w) { w.group->reduce_scatter(numbers(w.in, 4 * w.group->size()), numbers(w.out, 4), DDP_SUM); }},
       {{"ddp_group_broadcast"}, [=](CallWorld& w) { w.group->broadcast(numbers(w.in, 4), 0); }},
-      {{"ddp_group_reduce_metrics"}, [=](CallWorld& w) { w.group->reduce_metrics(numbers(w.in, 4), DDP_SUM); }},
+      {{"ddp_group_reduce_metrics"}, [=](CallWorld& w) { group::reduce_metrics(*w.group, numbers(w.in, 4), DDP_SUM); }},
       {{"ddp_group_all_reduce_rows"},
        [=](CallWorld& w) {
          Tensor rows = numbers(w.in, 4);
