@@ -6,6 +6,8 @@
 #include "capi/tensors.hpp"
 #include "ddp/custom.h"
 #include "ddp/graph.h"
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"

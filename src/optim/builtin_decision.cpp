@@ -4,6 +4,8 @@
 #include <string>
 
 #include "group/gpu.hpp"
+#include "model/gradients.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/builtin_optimizer.hpp"
 
 namespace ddp::optim {

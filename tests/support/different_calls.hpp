@@ -23,11 +23,16 @@
 #include "group/messages.hpp"
 #include "group/split.hpp"
 #include "model/average.hpp"
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/pulled.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
@@ -81,7 +86,7 @@ class CallWorld {
   void pass(model::Model& model, bool pull = false) {
     model.begin_backward(DDP_PASS_REDUCE);
     for (int32_t i = 0; i < 3; ++i) model.pass().mark_ready(i);
-    while (pull && model.next_bucket(true) != nullptr) model.finish_bucket(std::nullopt);
+    while (pull && model::next_bucket(model, true) != nullptr) model::finish_bucket(model, std::nullopt);
     model.end_backward();
   }
 
