@@ -6,6 +6,7 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "capi/tensors.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
 
 using namespace ddp;

@@ -6,6 +6,7 @@
 
 #include "capi/guard.hpp"
 #include "capi/state_tables.hpp"
+#include "model/replicas.hpp"
 
 using namespace ddp::capi;
 

@@ -5,12 +5,16 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "capi/hook.hpp"
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "capi/tensors.hpp"
 #include "core/attempt.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
 #include "exchange/memory_holds.hpp"
+#include "group/collective_call.hpp"
+#include "group/gpu.hpp"
 #include "group/split.hpp"
 #include "os/at_exit.hpp"
 #include "os/log.hpp"
@@ -286,7 +290,7 @@ ddp_status ddp_group_reduce_metrics(ddp_group* group, double* values, int64_t co
                        static_cast<long long>(count));
     const Tensor numbers = flat_tensor(values, DDP_F64, count);
     object.gpu().require_host(numbers, "ddp_group_reduce_metrics: values", gpu::kCopyIt);
-    object.reduce_metrics(numbers, op);
+    group::reduce_metrics(object, numbers, op);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "capi/tables.hpp"
 #include "core/callback.hpp"
 #include "extra/powersgd.hpp"
+#include "model/pulled.hpp"
 #include "optim/custom.hpp"
 #include "parts/hooks/hook_bucket.hpp"
 
@@ -102,7 +103,7 @@ ddp_status ddp_model_next_bucket(ddp_model* model, int32_t rest, ddp_bucket** ou
     require(out_bucket, "ddp_model_next_bucket", "out_bucket");
     if (rest != 0 && rest != 1)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_next_bucket: rest is %d; it is 0 or 1", rest);
-    const auto bucket = object.next_bucket(rest == 1);
+    const auto bucket = model::next_bucket(object, rest == 1);
     *out_bucket = bucket != nullptr ? handle_of(*bucket) : nullptr;
   });
 }
@@ -111,7 +112,7 @@ ddp_status ddp_model_finish_bucket(ddp_model* model, int32_t status, const char*
   return run_collective(model, "ddp_model_finish_bucket", [&](model::Model& object) {
     std::optional<Error> problem;
     if (status != 0) problem = Error(DDP_ERROR_CALLBACK, text != nullptr ? std::string(text) : std::string());
-    object.finish_bucket(problem);
+    model::finish_bucket(object, problem);
   });
 }
 

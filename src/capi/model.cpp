@@ -6,9 +6,13 @@
 
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
+#include "capi/tensors.hpp"
 #include "checkpoint/format.hpp"
 #include "ddp/buckets.h"
+#include "model/gradients.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
+#include "parts/model_pass.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -161,9 +165,9 @@ ddp_status ddp_model_set_grad(ddp_model* model, int32_t index, const ddp_tensor*
   return run_local(model, "ddp_model_set_grad", [&](model::Model& object) {
     check_index(object, index, "ddp_model_set_grad");
     const Parameter& parameter = object.table().parameter(index);
-    if (grad == nullptr && parameter.stand_in != nullptr) return object.set_grad(index, nullptr);
+    if (grad == nullptr && parameter.stand_in != nullptr) return object.gradients().set(index, nullptr);
     const Tensor given = checked_any_tensor(grad, ("the gradient of parameter \"" + parameter.name + "\"").c_str());
-    object.set_grad(index, &given);
+    object.gradients().set(index, &given);
   });
 }
 
@@ -197,7 +201,7 @@ ddp_status ddp_model_get_stats(const ddp_model* model, ddp_model_stats* out_stat
     require(out_stats, "ddp_model_get_stats", "out_stats");
     ddp_model_stats stats{};
     object.require_committed("ddp_model_get_stats");
-    object.pass().meter().fill(stats);
+    object.passes().meter().fill(stats);
     object.replicas().fill(stats);
     fill_sized(out_stats, stats, "ddp_model_get_stats");
   });

@@ -7,6 +7,7 @@
 #include "capi/guard.hpp"
 #include "capi/options.hpp"
 #include "capi/state_tables.hpp"
+#include "model/replicas.hpp"
 
 using namespace ddp::capi;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capi/tables.hpp"
+#include "capi/tensors.hpp"
 #include "group/messages.hpp"
 #include "group/request.hpp"
 

@@ -11,14 +11,15 @@
 #include "capi/reentry.hpp"
 #include "core/attempt.hpp"
 #include "ddp/hook.h"
-#include "device/gpu/host_memory.hpp"
 #include "group/consensus.hpp"
 #include "group/ending.hpp"
 #include "group/group.hpp"
 #include "model/model.hpp"
 #include "os/log.hpp"
-#include "parts/hooks/hook_bucket.hpp"
 
+namespace ddp::parts {
+class HookBucket;
+}  // namespace ddp::parts
 namespace ddp::capi {
 
 using GroupTable = HandleTable<group::Group, ddp_group, 0xd1>;
@@ -62,16 +63,6 @@ inline std::shared_ptr<group::Group> group_of(const ddp_group* handle, const cha
 }
 inline std::shared_ptr<model::Model> model_of(const ddp_model* handle, const char* function) {
   return object_of(handle, function);
-}
-
-/// The bucket that is open in a hook.
-inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_bucket* handle, const char* function) {
-  auto bucket = object_of(handle, function);
-  bucket->require_open(function);
-  return bucket;
-}
-inline std::shared_ptr<parts::HookBucket> bucket_of(const ddp_group* handle, const char* function) {
-  return bucket_of(reinterpret_cast<const ddp_bucket*>(handle), function);
 }
 
 /// What broken groups of this process gave out may be lent again, to a new group or another one, so a rank that they left
@@ -145,20 +136,6 @@ inline void check_index(const model::Model& model, int32_t index, const char* fu
                      index, model.table().parameter_count());
   if (model.table().parameter(index).removed)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: index is %d, and that parameter was removed", function, index);
-}
-
-/// A tensor in host memory, checked; for calls that take no other.
-inline Tensor host_tensor(const ddp_tensor* tensor, const char* what) {
-  const Tensor checked = checked_tensor(tensor, what);
-  gpu::require_host(checked, what, gpu::kCopyIt);
-  return checked;
-}
-
-/// The tensor, on any device, checked; for calls that also take tensors on a GPU.
-inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const char* what) {
-  Tensor checked = checked_any_tensor(tensor, what);
-  group.gpu().bind(checked, what);
-  return checked;
 }
 
 }  // namespace ddp::capi

@@ -9,6 +9,9 @@
 #include "capi/tables.hpp"
 #include "core/random.hpp"
 #include "core/virtual_ranks.hpp"
+#include "device/gpu/host_memory.hpp"
+#include "group/collective_call.hpp"
+#include "group/gpu.hpp"
 
 using namespace ddp;
 using namespace ddp::capi;
@@ -67,7 +70,7 @@ ddp_status ddp_group_reduce_part_metrics(ddp_group* group, double* part_values, 
     const VirtualRanks ranks = ranks_of(object);
     const ddp_reduce how = op == DDP_AVERAGE ? DDP_SUM : op;
     join_parts(part_values, count, ranks.count, how);
-    object.reduce_metrics(flat_tensor(part_values, DDP_F64, count), how);
+    group::reduce_metrics(object, flat_tensor(part_values, DDP_F64, count), how);
     for (int64_t i = 0; op == DDP_AVERAGE && i < count; ++i) part_values[i] /= ranks.total;
   });
 }

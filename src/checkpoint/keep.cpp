@@ -17,7 +17,7 @@ void require_keepable(const char* function, model::Model& model, void* stream) {
   model.values().require_whole(function);
   model.values().require_own(function);
   model::refuse_capture(model, function, stream);
-  if (!model.pass().parts().is_first())
+  if (!model::is_between_steps(model))
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: parts of a batch have begun; end it with DDP_PASS_REDUCE first",
                      function);
   if (model.group().size() > 1 && model.pass().results().went_alone())

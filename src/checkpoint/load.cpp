@@ -24,6 +24,8 @@
 #include "group/membership_log.hpp"
 #include "group/recoverable.hpp"
 #include "model/coalesced_broadcast.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "model/requirements.hpp"
 #include "optim/param_groups.hpp"
 

@@ -10,6 +10,9 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/state.hpp"
 
+namespace ddp::gpu {
+class Device;
+}  // namespace ddp::gpu
 namespace ddp::checkpoint {
 
 using Texts = std::map<std::string, std::string>;

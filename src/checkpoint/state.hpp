@@ -17,6 +17,7 @@
 
 #include "checkpoint/source.hpp"
 #include "model/model.hpp"
+#include "model/replica_state.hpp"
 #include "optim/ema.hpp"
 #include "optim/optimizer.hpp"
 

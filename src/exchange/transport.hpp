@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/failure.hpp"
 #include "control/control.hpp"
 #include "core/ownership.hpp"
 #include "core/tensor.hpp"
@@ -27,6 +26,9 @@
 #include "exchange/keeping.hpp"
 #include "exchange/messages/streams.hpp"
 
+namespace ddp::bootstrap {
+class Failure;
+}  // namespace ddp::bootstrap
 namespace ddp::collective {
 
 enum class Collective : uint16_t {

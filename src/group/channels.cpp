@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/channels.hpp"
 
+#include "bootstrap/failure.hpp"
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "control/call_state.hpp"
+#include "exchange/gpu_side.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
 #include "group/group.hpp"
@@ -65,13 +66,16 @@ void run_or_post(Group& group, bootstrap::UserCall call, Posting posting, Body b
 /// ended.
 template <class Body>
 void run_or_post(Group& group, bootstrap::UserCall call, const Tensor& tensor, Posting posting, Body body) {
-  const bool at_once = posting != nullptr && group.gpu().is_ordered_by_stream(tensor);
+  const bool at_once = posting != nullptr && group.gpu_side().is_ordered_by_stream(tensor);
   if (!at_once) return run_or_post(group, call, posting, std::move(body));
   run_collective(group, bootstrap::posted(call), [&] {
     body(Sequence{group.channels().own(), messages::Space::kCollective});
   });
   *posting = Request::make_ended();
 }
+
+/// An all-reduce of numbers in host memory.
+void reduce_metrics(Group& group, const Tensor& values, ddp_reduce op);
 
 /// Throws INVALID_ARGUMENT for what is no rank of the group.
 inline void check_root(const Group& group, const char* function, int32_t root) {

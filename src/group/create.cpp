@@ -16,6 +16,7 @@
 #include "discovery/rendezvous.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
+#include "group/gpu.hpp"
 #include "group/group.hpp"
 #include "group/group_impl.hpp"
 #include "group/links.hpp"
@@ -163,8 +164,9 @@ void Group::Impl::build(const char* function) {
   if (recovers != nullptr) recovers->introduce(*control, options, deadline);
   const std::vector<int32_t> newcomers = recovers != nullptr ? recovers->newcomers() : std::vector<int32_t>();
   channels.start(choose_transport(context, {origin.threads, newcomers}, own_gpu, deadline), context, health);
-  gpu.emplace(options, own_gpu, channels.first().gpu());
-  memory.emplace(options, health, arenas, *gpu);
+  gpu.side = channels.first().gpu();
+  gpu.own = std::make_shared<Gpu>(options, own_gpu, gpu.side);
+  memory.emplace(options, health, arenas, *gpu.side);
   backend = options.backend == DDP_BACKEND_NCCL ? DDP_BACKEND_NCCL : channels.first().backend();
   if (arenas.empty() || arenas.back() != channels.first().arena()) arenas.push_back(channels.first().arena());
   failure.add_waker([this] { channels.first().wake(); });
@@ -186,13 +188,13 @@ void Group::Impl::confirm() {
 
 /// The group has broken: the transports end, and the failure stays.
 void Group::Impl::retire() noexcept {
-  if (gpu) gpu->close(false, Gpu::Leaves::kGroup);
+  if (gpu.side != nullptr) gpu.side->close(false, collective::GpuSide::Leaves::kGroup);
   failure.set(Error());  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
   if (channels.has_started()) channels.values().stop(failure.cause().value_or(Error()));
   channels.stop();
-  if (gpu) gpu->end();
+  if (gpu.side != nullptr) gpu.side->end();
 }
 
 void Group::Impl::give_up(const char* function, const Error& why) noexcept {
@@ -217,7 +219,7 @@ std::shared_ptr<Group> Group::form(std::unique_ptr<bootstrap::Control> control, 
              impl->control->leave();  // not before the others have been informed
            });
   std::shared_ptr<Group> group(new Group(std::move(impl)));
-  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) group->gpu().connect();
+  if (options.backend == DDP_BACKEND_NCCL || options.nccl_comm != nullptr) group->gpu_side().connect();
   return group;
 }
 

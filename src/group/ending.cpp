@@ -4,15 +4,17 @@
 #include <mutex>
 #include <optional>
 
+#include "bootstrap/failure.hpp"
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/group_impl.hpp"
 #include "group/requests.hpp"
-#include "group/tracing.hpp"
 #include "group/value_lane.hpp"
 #include "os/log.hpp"
 
 namespace ddp::group {
+
+void Ending::begin_with(Group& group, void (*action)(Group&) noexcept) noexcept { group.at_end_ = action; }
 
 void Ending::exit(Group& group) noexcept {
   const std::unique_lock stays(group.replacing_, std::try_to_lock);
@@ -23,8 +25,8 @@ void Ending::exit(Group& group) noexcept {
   const bool is_inside = group.calls().inside() != 0 || impl.channels.any_open() || !impl.channels.requests().is_idle() ||
                          !impl.channels.values().await_idle();
   const bool in_order = !is_inside && !impl.health.has_fault();
-  if (in_order) end_trace(group);
-  impl.gpu->close(in_order, Gpu::Leaves::kProcess);
+  if (in_order && group.at_end_ != nullptr) group.at_end_(group);
+  impl.gpu.side->close(in_order, collective::GpuSide::Leaves::kProcess);
   if (impl.origin.threads) return;  // its ranks end together
   if (in_order) impl.channels.shutdown();
   impl.health.exit(is_inside ? bootstrap::Leaving::kProcessInside : bootstrap::Leaving::kProcess);

@@ -18,6 +18,9 @@ namespace ddp::group {
 class Group;
 
 struct Ending {
+  /// What is done first when the group ends; a later one takes the place of an earlier one.
+  static void begin_with(Group& group, void (*action)(Group&) noexcept) noexcept;
+
   /// The process ends by exit(): say so to the others, and let nothing of this group call what exit() takes down. Whatever
   /// other threads do; not while the group recovers, which then is a death.
   static void exit(Group& group) noexcept;

@@ -39,18 +39,8 @@ class Gpu {
   // As GpuSide.
   void connect() const { side_->connect(); }
   [[nodiscard]] bool is_connected() const noexcept { return side_->is_connected(); }
-  void check_reduction(const char* function, const Tensor& tensor, ddp_reduce op) const {
-    side_->check_reduction(function, tensor, op);
-  }
-  [[nodiscard]] bool is_ordered_by_stream(const Tensor& tensor) const noexcept {
-    return side_->is_ordered_by_stream(tensor);
-  }
   void settle() const { side_->settle(nullptr); }
-  [[nodiscard]] void* alloc(int64_t bytes) const { return side_->alloc(bytes); }
   [[nodiscard]] bool free(void* data) const noexcept { return side_->free(data); }
-  using Leaves = collective::GpuSide::Leaves;
-  void close(bool in_order, Leaves what) const noexcept { side_->close(in_order, what); }
-  void end() const noexcept { side_->end(); }
 
   /// For the kernels that come next on this stream and change what must not be changed once the group is broken: their
   /// `stop` word, or NULL.

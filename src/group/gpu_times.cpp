@@ -6,6 +6,7 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "group/group.hpp"
 #include "os/log.hpp"
 #include "trace/watch.hpp"

@@ -15,7 +15,6 @@
 #include "group/ending.hpp"
 #include "group/group_impl.hpp"
 #include "group/sparse_rows.hpp"
-#include "group/tracing.hpp"
 #include "group/value_lane.hpp"
 
 namespace ddp::group {
@@ -52,7 +51,8 @@ Recoverable& Recoverable::of(const Group& group) noexcept { return *group.impl_-
 ddp_backend Group::backend() const noexcept { return impl_->backend; }
 std::string Group::name_of(int32_t rank) const { return impl_->control->member(rank).name(); }
 Health& Group::health() const noexcept { return impl_->health; }
-Gpu& Group::gpu() const noexcept { return *impl_->gpu; }
+Gpu& Group::gpu() const noexcept { return *impl_->gpu.own; }
+collective::GpuSide& Group::gpu_side() const noexcept { return *impl_->gpu.side; }
 Memory& Group::memory() const noexcept { return *impl_->memory; }
 Channels& Group::channels() noexcept { return impl_->channels; }
 bootstrap::Control& Group::control() noexcept { return *impl_->control; }
@@ -73,7 +73,7 @@ void check_operation(const Group& group, const char* function, const Tensor& ten
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: %s has no minimum, maximum or product here; complex numbers are added and averaged", function,
                      describe(tensor).c_str());
-  group.gpu().check_reduction(function, tensor, op);
+  group.gpu_side().check_reduction(function, tensor, op);
 }
 
 void begin_post(Group& group, UserCall call) {
@@ -137,8 +137,8 @@ void Group::broadcast(const Tensor& tensor, int32_t root, void* stream, Posting 
               [real = real_view(tensor), root, stream](const Sequence& in) { in.transport.broadcast(real, root, stream); });
 }
 
-void Group::reduce_metrics(const Tensor& values, ddp_reduce op) {
-  run_collective(*this, UserCall::kReduceMetrics, [&] { channels().own().all_reduce(values, op); });
+void reduce_metrics(Group& group, const Tensor& values, ddp_reduce op) {
+  run_collective(group, UserCall::kReduceMetrics, [&] { group.channels().own().all_reduce(values, op); });
 }
 
 int64_t Group::all_reduce_rows(const Tensor& indices, const Tensor& rows, ddp_reduce op) {
@@ -158,11 +158,11 @@ std::vector<std::string> Group::gather(std::string_view what, std::string_view m
 void Group::close() noexcept {
   const std::lock_guard lock(impl_->closing);
   if (!impl_->health.begin_close()) return;
-  end_trace(*this);
+  if (at_end_ != nullptr) at_end_(*this);
   const bool is_inside = calls().inside() != 0 || impl_->channels.any_open() || !impl_->channels.requests().is_idle() ||
                          !impl_->channels.values().await_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();
-  impl_->gpu->close(in_order, Gpu::Leaves::kGroup);
+  impl_->gpu.side->close(in_order, collective::GpuSide::Leaves::kGroup);
   if (in_order) impl_->channels.shutdown();
   impl_->health.leave();
   impl_->memory->make_private();

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "core/tensor.hpp"
 #include "ddp/group.h"
-#include "group/gpu.hpp"
 #include "group/health.hpp"
 #include "group/memory.hpp"
 #include "group/request.hpp"
@@ -25,9 +24,13 @@ class CallState;
 class Control;
 enum class UserCall : uint16_t;
 }  // namespace ddp::bootstrap
+namespace ddp::collective {
+class GpuSide;
+}  // namespace ddp::collective
 namespace ddp::group {
 
 class Channels;
+class Gpu;
 class Recoverable;
 class Survival;
 
@@ -60,7 +63,6 @@ class Group {
   // With `posting` they are posted, and their request goes there; without, they are made.
   void barrier(RequestPtr* posting = nullptr);
   void all_reduce(const Tensor& tensor, ddp_reduce op, void* stream = nullptr, RequestPtr* posting = nullptr);
-  void reduce_metrics(const Tensor& values, ddp_reduce op);
   void all_gather(const Tensor& input, const Tensor& output, void* stream = nullptr, RequestPtr* posting = nullptr);
   void reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op, void* stream = nullptr,
                       RequestPtr* posting = nullptr);
@@ -81,6 +83,8 @@ class Group {
 
   [[nodiscard]] Health& health() const noexcept;
   [[nodiscard]] Gpu& gpu() const noexcept;
+  /// What its transports do on GPUs.
+  [[nodiscard]] collective::GpuSide& gpu_side() const noexcept;
   [[nodiscard]] Memory& memory() const noexcept;
   /// Of the models, and for the blocking calls.
   [[nodiscard]] Channels& channels() noexcept;
@@ -96,7 +100,8 @@ class Group {
   friend class Recoverable;
   explicit Group(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
-  std::mutex replacing_;  // held while impl_ is replaced, and by threads that may use it at that time
+  void (*at_end_)(Group&) noexcept = nullptr;  // Ending::begin_with
+  std::mutex replacing_;                       // held while impl_ is replaced, and by threads that may use it at that time
 };
 
 }  // namespace ddp::group

@@ -11,15 +11,18 @@
 
 #include "bootstrap/failure.hpp"
 #include "control/control.hpp"
+#include "exchange/gpu_side.hpp"
 #include "exchange/waits.hpp"
 #include "group/channels.hpp"
-#include "group/gpu.hpp"
 #include "group/group.hpp"
 #include "group/health.hpp"
 #include "group/memory.hpp"
 #include "group/recoverable.hpp"
 #include "group/sparse_rows.hpp"
 
+namespace ddp::gpu {
+class OwnGpu;
+}  // namespace ddp::gpu
 namespace ddp::group {
 
 struct Group::Impl {
@@ -43,7 +46,10 @@ struct Group::Impl {
   collective::Waits waits{control->calls(), control->size(), world_ranks()};
   Health health{*control, failure};
   Channels channels;
-  std::optional<Gpu> gpu;  // these two: from connect() on
+  struct {
+    std::shared_ptr<collective::GpuSide> side;  // what the transports do there
+    std::shared_ptr<Gpu> own;
+  } gpu;  // these two: from connect() on
   std::optional<Memory> memory;
   Rows rows;           // the last sparse sum
   std::mutex closing;  // close() once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/memory.hpp"
 
+#include "exchange/gpu_side.hpp"
 #include "exchange/memory_holds.hpp"
-#include "group/gpu.hpp"
 #include "group/health.hpp"
 
 namespace ddp::group {

@@ -14,9 +14,11 @@
 #include "ddp/group.h"
 #include "exchange/arena.hpp"
 
+namespace ddp::collective {
+class GpuSide;
+}  // namespace ddp::collective
 namespace ddp::group {
 
-class Gpu;
 class Health;
 
 /// The arenas of a group's host memory: allocations come from the last one; the others are from before a recovery.
@@ -25,7 +27,7 @@ using Arenas = std::vector<std::shared_ptr<collective::Arena>>;
 class Memory {
  public:
   /// All of them live longer.
-  Memory(const ddp_group_options& options, const Health& health, const Arenas& arenas, Gpu& gpu) noexcept
+  Memory(const ddp_group_options& options, const Health& health, const Arenas& arenas, collective::GpuSide& gpu) noexcept
       : options_(options), health_(health), arenas_(arenas), gpu_(gpu) {}
 
   /// Shared memory, or memory of the GPU in a group that was made for NCCL.
@@ -46,7 +48,7 @@ class Memory {
   const ddp_group_options& options_;
   const Health& health_;
   const Arenas& arenas_;
-  Gpu& gpu_;
+  collective::GpuSide& gpu_;
 };
 
 }  // namespace ddp::group

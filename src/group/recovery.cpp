@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "bootstrap/failure.hpp"
 #include "core/attempt.hpp"
 #include "discovery/quorum.hpp"
 #include "group/consensus.hpp"

@@ -19,10 +19,11 @@
 #include "control/control.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "exchange/gpu_side.hpp"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "group/consensus.hpp"
-#include "group/gpu.hpp"
+#include "group/ending.hpp"
 #include "group/gpu_times.hpp"
 #include "group/health.hpp"
 #include "os/clock.hpp"
@@ -43,11 +44,6 @@ constexpr const char* kStop = "ddp_group_stop_trace";
 constexpr int kClockRounds = 8;
 constexpr int64_t kLockMs = 30'000;       // a rank that writes the trace is done by then, or stopped
 constexpr const char* kRings = ".ranks";  // behind the name of the trace: the folder of its rings
-
-trace::Watch& watch_of(Group& group) {
-  if (group.calls().watch() == nullptr) group.calls().set_watch(std::make_shared<trace::Watch>());
-  return *group.calls().watch();
-}
 
 /// Its own; the last one removes the folder.
 void remove_ring(const trace::Session& session, const std::string& own) {
@@ -91,6 +87,35 @@ void write_rest(const trace::Session& session, const bootstrap::Member& self, in
   if (is_lowest) trace::merge_to(session.path, trace::read_rings(session.folder));
   std::error_code ignored;
   if (is_last) std::filesystem::remove_all(session.folder, ignored);
+}
+
+/// The group ends, and did not stop its trace, or is broken: the events on this machine are written, by the first rank here
+/// that ends.
+void end_trace(Group& group) noexcept {
+  trace::Watch* const watch = group.calls().watch();
+  if (watch == nullptr) return;
+  const bootstrap::Member& self = group.control().member(group.rank());
+  std::optional<trace::Session> session = watch->sessions().of(&group);
+  watch->sessions().drop(&group);
+  // A trace in parallel with the launcher's has no folder.
+  if (session && session->folder.empty()) session.reset();
+  if (!session && self.world_rank < 0) session = watch->sessions().take_launchers();
+  if (!session) return;
+  const trace::Watch::Use use(*watch);
+  if (!group.health().has_fault()) settle_gpu_times(group);  // else the device may never come to an end
+  watch->stop();
+  trace::Recorder* const recorder = use.get();
+  if (recorder == nullptr) return;
+  recorder->end();
+  if (session->folder.empty()) return;
+  const std::optional<Error> failed = try_to([&] { write_rest(*session, self, recorder->rank()); });
+  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
+}
+
+trace::Watch& watch_of(Group& group) {
+  if (group.calls().watch() == nullptr) group.calls().set_watch(std::make_shared<trace::Watch>());
+  Ending::begin_with(group, end_trace);
+  return *group.calls().watch();
 }
 
 /// Events are recorded from here on, into a file of this folder.
@@ -208,7 +233,7 @@ void tell_place(Group& group, int64_t generation) {
     const collective::Transport& transport = group.channels().first();
     if (const auto arena = transport.arena(); arena != nullptr && arena->is_shared()) transports |= trace::kSharedMemory;
     if (transport.backend() == DDP_BACKEND_GLOO) transports |= trace::kGloo;
-    if (group.gpu().is_connected()) transports |= trace::kNccl;
+    if (group.gpu_side().is_connected()) transports |= trace::kNccl;
   }
   group.calls().watch()->regroup(group.rank(), group.size(), generation, transports);
 }
@@ -235,6 +260,7 @@ void follow_launcher(Group& group, int64_t generation, const std::string& name) 
     show_program_numbers(trace::live_path(folder, number));
   }
   group.calls().set_watch(std::make_shared<trace::Watch>(std::move(live)));
+  Ending::begin_with(group, end_trace);
   tell_place(group, generation);
   // A launcher that wants the rings themselves names a file in the folder that it watches.
   const bool wants_rings = is_watched && is_traced && std::string_view(path).starts_with(std::string(folder) + "/");
@@ -295,27 +321,6 @@ void stop_trace(Group& group) {
   if (failed && breaks_group(failed->status())) throw Error(*failed);
   if (session) forget(group, *session);
   if (failed) throw Error(*failed);
-}
-
-void end_trace(Group& group) noexcept {
-  trace::Watch* const watch = group.calls().watch();
-  if (watch == nullptr) return;
-  const bootstrap::Member& self = group.control().member(group.rank());
-  std::optional<trace::Session> session = watch->sessions().of(&group);
-  watch->sessions().drop(&group);
-  // A trace in parallel with the launcher's has no folder.
-  if (session && session->folder.empty()) session.reset();
-  if (!session && self.world_rank < 0) session = watch->sessions().take_launchers();
-  if (!session) return;
-  const trace::Watch::Use use(*watch);
-  if (!group.health().has_fault()) settle_gpu_times(group);  // else the device may never come to an end
-  watch->stop();
-  trace::Recorder* const recorder = use.get();
-  if (recorder == nullptr) return;
-  recorder->end();
-  if (session->folder.empty()) return;
-  const std::optional<Error> failed = try_to([&] { write_rest(*session, self, recorder->rank()); });
-  if (failed) os::log_of(*failed, DDP_LOG_WARNING, "the trace %s is not written: %s", session->path.c_str(), failed->what());
 }
 
 }  // namespace ddp::group

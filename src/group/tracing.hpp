@@ -26,8 +26,5 @@ void tell_place(Group& group, int64_t generation);
 void start_trace(Group& group, const std::string& path, const TraceSettings& settings);
 /// Collective. The file is there when it returns. INVALID_STATE if no rank has a trace; IO.
 void stop_trace(Group& group);
-/// The group ends, and did not stop its trace, or is broken: the events on this machine are written, by the first rank here
-/// that ends.
-void end_trace(Group& group) noexcept;
 
 }  // namespace ddp::group

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "bootstrap/failure.hpp"
 #include "control/consensus.hpp"
 #include "exchange/transport.hpp"
 #include "shm/share.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "control/call_state.hpp"
+#include "exchange/gpu_side.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
 #include "model/pack.hpp"
@@ -80,7 +81,7 @@ void average_parameters(Model& model, void* stream) {
   for (const Parameter& parameter : model.table().parameters()) values.push_back(parameter.value);
   model.values().change_together([&] {
     average(group, values, stream);
-    group.gpu().settle();
+    group.gpu_side().settle(nullptr);
   });
   if (values.empty()) group.barrier();
 }

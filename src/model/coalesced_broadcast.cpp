@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "device/gpu/transfer.hpp"
+#include "exchange/gpu_side.hpp"
 #include "model/pack.hpp"
 
 namespace ddp::model {
@@ -51,7 +52,7 @@ void broadcast_coalesced(group::Group& group, const std::vector<Tensor>& tensors
   CoalescedBroadcast broadcast(group, root, stream);
   for (const Message& message : plan_messages(tensors, std::numeric_limits<int64_t>::max()))
     broadcast.send(tensors, message);
-  group.gpu().settle();
+  group.gpu_side().settle(nullptr);
 }
 
 }  // namespace ddp::model

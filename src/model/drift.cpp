@@ -12,6 +12,7 @@
 #include "device/device.hpp"
 #include "device/gpu/scratch.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 
 namespace ddp::model {
 namespace {

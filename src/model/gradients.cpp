@@ -7,7 +7,10 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -15,6 +18,13 @@ namespace {
 constexpr const char* kTooLate =
     "so it would not see the change; use the optimizer's options max_norm, clip_value and ddp_optimizer_set_loss_scale, or "
     "in_backward = 0";
+
+[[noreturn]] void refuse_to_move(const Parameter& parameter) {
+  throw make_error(DDP_ERROR_INVALID_STATE,
+                   "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
+                   "reach it; it cannot move",
+                   parameter.name.c_str());
+}
 
 }  // namespace
 
@@ -40,7 +50,43 @@ void Gradients::set_buckets(std::span<const int32_t> numbers) {
                        present.size());
     positions.push_back(number < 0 ? number : static_cast<int32_t>(at - present.begin()));
   }
-  buckets_ = read_given_buckets(positions, plan_items(table_, present));
+  model_.buckets_ = read_given_buckets(positions, plan_items(table_, present));
+}
+
+void Gradients::take_back(int32_t index) {
+  const Parameter& parameter = table_.parameter(index);
+  if (parameter.awaits_grad() || parameter.grad.count == 0) return;
+  if (model_.is_committed() && !model_.pass().set_address(index, parameter.stand_in)) refuse_to_move(parameter);
+  table_.move_grad(index, parameter.stand_in, [](int32_t) { return false; });
+  table_.await_grad(index);
+}
+
+void Gradients::set(int32_t index, const Tensor* grad) {
+  model_.require_live("ddp_model_set_grad");
+  Parameter& parameter = table_.parameter(index);
+  const char* name = parameter.name.c_str();
+  if (parameter.owned_grad)
+    throw make_error(DDP_ERROR_INVALID_STATE,
+                     "ddp_model_set_grad: libddp owns the gradient of \"%s\"; register it with a gradient of your own",
+                     name);
+  const auto is_marked = [this](int32_t each) {
+    return model_.is_committed() && model_.pass().is_open() && model_.pass().is_marked(each);
+  };
+  if (is_marked(index))
+    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: \"%s\" is marked already in this pass", name);
+  if (grad == nullptr) return take_back(index);
+  table_.require_like_grad(index, *grad);
+  const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
+  Tensor moved = parameter.grad;
+  moved.data = grad->data;
+  const group::Gpu& gpu = model_.group().gpu();
+  if (moved.is_on_gpu())
+    gpu.bind(moved, what.c_str());
+  else
+    gpu.require_host(moved, what.c_str(), "its parameter lies in host memory, so the gradient does too");
+  table_.require_free(index, moved);
+  if (model_.is_committed() && !model_.pass().set_address(index, moved.data)) refuse_to_move(parameter);
+  table_.move_grad(index, moved.data, is_marked);
 }
 
 void Gradients::zero(void* stream) {
@@ -76,7 +122,7 @@ double Gradients::norm(double p, void* stream) {
 }
 
 bool Gradients::is_divided(int32_t index) const noexcept {
-  const parts::OptimizerStage* const stage = model_.pass().optimizers().stage_of(index);
+  const parts::OptimizerStage* const stage = model_.passes().optimizers().stage_of(index);
   return stage != nullptr && stage->is_sharded();
 }
 
@@ -89,7 +135,7 @@ device::Norms& Gradients::norms_of(bool sliced, const Which& which) {
     if (!sliced)
       norms_.add(grad);
     else
-      for (const OwnedSpan& part : model_.pass().optimizers().stage_of(index)->owned(index))
+      for (const OwnedSpan& part : model_.passes().optimizers().stage_of(index)->owned(index))
         norms_.add(flat_part(grad, part.first, part.count));
   }
   return norms_;
@@ -174,7 +220,7 @@ void Gradients::take_reduced() {
   require_no_made_step(kFunction, "with the gradients of that pass; call ddp_optimizer_step first");
   require_given(kFunction);
   require_means(kFunction);
-  parts::ModelPass& pass = model_.pass();
+  parts::ModelPass& pass = model_.passes();
   if (!pass.parts().is_first())
     throw make_error(
         DDP_ERROR_INVALID_STATE,
@@ -236,7 +282,7 @@ void Gradients::require_means(const char* function) const {
 
 void Gradients::require_no_made_step(const char* function, const char* why) const {
   const bool made = model_.is_committed() &&
-                    model_.pass().optimizers().any([](const parts::OptimizerStage& each) { return each.step_is_made(); });
+                    model_.passes().optimizers().any([](const parts::OptimizerStage& each) { return each.step_is_made(); });
   if (made)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the optimizer with in_backward has made its step within the last pass, %s", function, why);

@@ -29,10 +29,8 @@ class Gradients {
 
   /// The program's plan of buckets, before commit. `numbers`: as read_given_buckets(), by index.
   void set_buckets(std::span<const int32_t> numbers);
-  /// The library makes the plan again.
-  void forget_buckets() noexcept { buckets_.clear(); }
-  /// By position. None: the library makes the plan.
-  [[nodiscard]] const GivenBuckets& buckets() const noexcept { return buckets_; }
+  /// The gradient lies there from now on. NULL: that of a parameter that was added without one has no memory any more.
+  void set(int32_t index, const Tensor* grad);
 
   void zero(void* stream = nullptr);
   /// Collective if an optimizer is sharded.
@@ -61,6 +59,7 @@ class Gradients {
   void require_no_made_step(const char* function, const char* why) const;
 
  private:
+  void take_back(int32_t index);
   /// One operation on all of them.
   void change(const device::Operation& operation, void* stream);
   /// Those that `which(index)` selects: the own slice of each whose optimizer is sharded (`sliced`), or the others whole.
@@ -74,7 +73,6 @@ class Gradients {
 
   Model& model_;
   Parameters& table_;
-  GivenBuckets buckets_;
   device::SpanLists spans_;
   device::Norms norms_;
 };

@@ -3,13 +3,14 @@
 
 #include "core/attempt.hpp"
 #include "model/model.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
 
 template <class Do>
 void each_late(const Model& model, const Do& what) {
-  if (model.is_committed()) model.pass().optimizers().each_late(what);
+  if (model.is_committed()) model.passes().optimizers().each_late(what);
 }
 
 }  // namespace
@@ -19,7 +20,7 @@ void wait_value(const Model& model, int32_t index) {
 }
 
 void wait_values(const Model& model) {
-  each_late(model, [](parts::LateValues& late) { late.wait_all(); });
+  if (model.is_committed()) model.pass().await_values();
 }
 
 void wait_values(const Model& model, const ParameterSet& of) {

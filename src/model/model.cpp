@@ -1,106 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/model.hpp"
 
+#include <algorithm>
+
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
-#include "core/description.hpp"
-#include "device/device.hpp"
-#include "device/gpu/host_memory.hpp"
-#include "group/consensus.hpp"
 #include "group/recoverable.hpp"
-#include "model/commit.hpp"
-#include "model/late_values.hpp"
-#include "model/requirements.hpp"
-#include "os/log.hpp"
-#include "os/threads_here.hpp"
+#include "parts/batch/batch_parts.hpp"
 
 namespace ddp::model {
 namespace {
 
-void check_options(const ddp_model_options& options) {
-  if (options.first_bucket_bytes < 1 || options.bucket_bytes < 0)
-    throw make_error(
-        DDP_ERROR_INVALID_ARGUMENT,
-        "the bucket sizes are %lld and %lld bytes; the first must be 1 or more, and bucket_bytes 0 (the default) "
-        "or more",
-        static_cast<long long>(options.first_bucket_bytes), static_cast<long long>(options.bucket_bytes));
-  if (options.own_values != 0 && options.own_values != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "own_values is %d; it is 0 or 1", static_cast<int>(options.own_values));
-  if (options.reduce != DDP_AVERAGE && options.reduce != DDP_SUM)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "reduce is %d; gradients are averaged (0) or summed (1)",
-                     static_cast<int>(options.reduce));
-  if (options.unused != DDP_UNUSED_ERROR && options.unused != DDP_UNUSED_ALLOW)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "unused is %d; it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)",
-                     static_cast<int>(options.unused));
-  if (options.divisor != DDP_DIVISOR_WORLD && options.divisor != DDP_DIVISOR_WEIGHTS)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "divisor is %d; it is DDP_DIVISOR_WORLD (0) or DDP_DIVISOR_WEIGHTS (1)",
-                     static_cast<int>(options.divisor));
-  if (options.divisor == DDP_DIVISOR_WEIGHTS && options.reduce != DDP_AVERAGE)
-    throw Error(DDP_ERROR_INVALID_ARGUMENT,
-                "divisor is DDP_DIVISOR_WEIGHTS, but reduce is DDP_SUM, which divides by nothing");
-  if (options.uneven_inputs != 0 && options.uneven_inputs != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "uneven_inputs is %d; it is 0 or 1",
-                     static_cast<int>(options.uneven_inputs));
-  if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
-  if (options.wire != cpu::ReduceRule::kAsItIs && options.wire != DDP_F16 && options.wire != DDP_BF16 &&
-      options.wire != DDP_F32)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT,
-                     "wire is %d; gradients travel as they are (0), as DDP_F32 (1), as DDP_F16 (3) or as DDP_BF16 (4)",
-                     static_cast<int>(options.wire));
-  if (options.check_every < 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "check_every is %lld; it is 0 (never) or a number of passes",
-                     static_cast<long long>(options.check_every));
-  if (options.drift != DDP_DRIFT_REPORT && options.drift != DDP_DRIFT_RESEND)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "drift is %d; it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)",
-                     static_cast<int>(options.drift));
-}
-
-/// Of the blocks of memory, one for each bucket.
-uint64_t layout_of(const Plan& plan) {
-  uint64_t layout = hash_plan(plan, 0);
-  for (const PlannedBucket& bucket : plan) layout = hash_plan({}, layout ^ static_cast<uint64_t>(bucket.count));
-  return layout;
-}
-
-/// The pieces of a plan, which name positions in `present`, name parameters from now on.
-void name_parameters(Plan& plan, const std::vector<int32_t>& present) noexcept {
-  for (PlannedBucket& bucket : plan)
-    for (PlannedPiece& piece : bucket.pieces) piece.parameter = present[static_cast<size_t>(piece.parameter)];
-}
-
-void say_plan(const Parameters& table, const Plan& plan) {
-  if (!os::log_enabled(DDP_LOG_DEBUG)) return;
-  os::log(DDP_LOG_DEBUG, "the model: %d parameters in %zu buckets", table.parameter_count(), plan.size());
-  const auto name = [&](const PlannedPiece& piece) { return table.parameter(piece.parameter).name.c_str(); };
-  for (size_t bucket = 0; bucket < plan.size(); ++bucket)
-    os::log(DDP_LOG_DEBUG, "bucket %zu: %lld bytes of %s%s, %zu gradients from \"%.200s\" to \"%.200s\"", bucket,
-            static_cast<long long>(plan[bucket].count * dtype_size(plan[bucket].dtype)), dtype_name(plan[bucket].dtype),
-            plan[bucket].on_gpu ? " on a GPU" : "", plan[bucket].pieces.size(), name(plan[bucket].pieces.front()),
-            name(plan[bucket].pieces.back()));
-}
-
-[[noreturn]] void refuse_to_move(const Parameter& parameter) {
-  throw make_error(DDP_ERROR_INVALID_STATE,
-                   "ddp_model_set_grad: the gradient of \"%s\" lies in ddp_group_alloc memory, where the other ranks "
-                   "reach it; it cannot move",
-                   parameter.name.c_str());
+/// If a rank waits to join: the present group ends, because a recovery admits that rank.
+void let_others_join(group::Group& group) {
+  const int32_t virtual_ranks = group.options().virtual_ranks;
+  if (virtual_ranks != 0 && group.size() >= virtual_ranks) return;  // there is nothing for one more to do
+  if (!group::Recoverable::of(group).is_joined_by_others()) return;
+  group.health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
 }
 
 }  // namespace
 
-Model::Model(std::shared_ptr<group::Group> group, const ddp_model_options& options)
-    : group_(std::move(group)), options_(options) {
-  check_options(options_);
-  group_->health().check_usable();
-  if (options_.wire != cpu::ReduceRule::kAsItIs) hook_ = parts::Hook::sent_as(options_.wire);
-}
-
-Model::~Model() { close(); }
-
 void Model::require_building(const char* function) const {
   require_live(function);
-  if (pass_ != nullptr)
+  if (is_committed())
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is committed; tensors are registered before ddp_model_commit",
                      function);
 }
@@ -111,26 +34,26 @@ void Model::require_live(const char* function) const {
 
 void Model::require_ready(const char* function) const {
   require_no_pass(function);
-  if (pass_ == nullptr)
+  if (!is_committed())
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is not committed; call ddp_model_commit first", function);
 }
 
 void Model::require_committed(const char* function) const {
   require_live(function);
-  if (pass_ == nullptr)
+  if (!is_committed())
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: the model is not committed; call ddp_model_commit first", function);
 }
 
 void Model::require_no_pass(const char* function) const {
   require_live(function);
-  if (pass_ != nullptr && pass_->is_open())
+  if (is_committed() && passes_.pass->is_open())
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: a backward pass is open; call ddp_model_end_backward first", function);
 }
 
 int32_t Model::add_parameter(std::string name, const Tensor& value, const Tensor* grad, Gradient comes) {
   if (comes == Gradient::kLater) return add_without_grad(std::move(name), value);
   require_building("ddp_model_add_parameter");
-  if (!gradients_.buckets().empty())
+  if (!buckets_.empty())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_add_parameter: \"%s\" comes after ddp_model_set_buckets, which names all parameters",
                      name.c_str());
@@ -169,153 +92,6 @@ void Model::set_hook(parts::Hook hook) {
   hook_ = std::move(hook);
 }
 
-void Model::commit(void* stream) {
-  if (rejoin_ != nullptr && rejoin_->take_commit()) return;
-  require_live("ddp_model_commit");
-  if (pass_ != nullptr)
-    throw make_error(
-        DDP_ERROR_INVALID_STATE,
-        "ddp_model_commit: the model is already committed; ddp_model_reopen lets it grow, before it is committed "
-        "again");
-  // A rank that broke off in ddp_model_reopen may have the model as it was: a recovery builds what all are committing.
-  if (rejoin_ == nullptr && replicas_.reopened() == nullptr) rejoin_ = Rejoin::follow(*this);
-  on_error<Error>([&] { commit_now(stream); },
-                  [this](const Error& error) {
-                    if (!breaks_group(error.status()) && pass_ == nullptr) rejoin_.reset();
-                  });
-}
-
-void Model::commit_now(void* stream) {
-  group_->check_idle("ddp_model_commit");
-  if (table_.parameters().empty())
-    os::log(
-        DDP_LOG_WARNING,
-        "ddp_model_commit: the model has no parameters, so its passes reduce nothing; add them with ddp_model_add_parameter "
-        "before ddp_model_commit");
-  refuse_capture(*this, "ddp_model_commit", stream);
-  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kCommit);
-  if (options_.uneven_inputs != 0 && hook_.kind == parts::Hook::Kind::kPulled)
-    throw Error(
-        DDP_ERROR_NOT_SUPPORTED,
-        "ddp_model_commit: a rank that has joined cannot pull buckets; use a hook that is called, or leave uneven_inputs 0");
-  if (hook_.copies()) require_host_parameters();
-  if (group_->options().virtual_ranks > 0) refuse_virtual_ranks(*this);
-  on_error(
-      [&] { static_cast<void>(join_group(stream)); },
-      [this](const Error& error) { group::Recoverable::of(*group_).excuse(group_->control(), group_->options(), error); });
-  if (rejoin_ != nullptr) rejoin_->note_commit();
-  if (os::log_enabled(DDP_LOG_DEBUG))
-    os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", os::threads_here().c_str());
-  if (const std::optional<Error> difference = replicas_.take_difference()) throw Error(*difference);
-}
-
-int32_t Model::join_group(void* stream) {
-  std::vector<std::string> more = describe_buckets(gradients_.buckets());
-  for (std::string& line : optimizer_slot_.describe()) more.push_back(std::move(line));
-  const uint64_t model_hash = agree_on_model(*group_, table_, options_, hook_.name, std::move(more));
-  if (rejoin_ == nullptr) rejoin_ = Rejoin::follow(*this);  // all ranks are in the commit
-  number_ = group_->channels().next_model();
-  if (has_gpu_tensors(table_)) group_->gpu().connect();
-  const std::vector<int32_t> present = table_.present();
-  Plan plan = this->plan(present, true);
-  const uint64_t plan_hash = hash_plan(plan, model_hash) + number_;  // of positions
-  name_parameters(plan, present);
-  if (group_->rank() == 0) say_plan(table_, plan);
-  allocate(plan, stream);
-  const int32_t source = replicas_.make_equal(stream);
-  pass_ = std::make_unique<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
-  on_error(
-      [&] {
-        optimizer_slot_.attach_all();
-        pass_->results().go_on_from(replicas_.final_passes());
-        Reopened::finish(*this);
-      },
-      [&](const Error&) { pass_.reset(); });  // it is building as before
-  return source;
-}
-
-Plan Model::plan(const std::vector<int32_t>& present, bool all) const {
-  std::vector<PlanItem> items = plan_items(table_, present);
-  if (all) optimizer_slot_.number(items);
-  if (all && !gradients_.buckets().empty()) return plan_given_buckets(gradients_.buckets(), items, group_->size());
-  const Oversized oversized = hook_.copies() ? Oversized::kWhole : Oversized::kSplit;
-  return plan_buckets(items, limits_of(options_.first_bucket_bytes, options_.bucket_bytes, group_->size(), items, oversized),
-                      oversized);
-}
-
-/// The memory stays where it is; what was added since has memory of its own. On a GPU a bucket is reduced in one block,
-/// which is laid out for a number of ranks; where the ranks are others, it goes through a copy.
-void Model::look_at_layout(const Plan& plan) {
-  const bool replanned = memory_.layout == 0 || memory_.layout != layout_of(plan);
-  for (int32_t index = 0; index < table_.parameter_count(); ++index)
-    if (Parameter& parameter = table_.parameter(index); parameter.value.is_on_gpu()) parameter.replanned = replanned;
-}
-
-void Model::allocate(const Plan& plan, void* stream) {
-  const auto values = options_.own_values != 0 ? ModelMemory::Values::kOwn : ModelMemory::Values::kOfProgram;
-  if (memory_.parameters < 0) {
-    memory_.blocks.add_missing(table_, plan, values, stream);
-    memory_.layout = layout_of(plan);
-  } else {  // ranks that are new may lack memory for theirs
-    const std::vector<int32_t> added = added_since(memory_.parameters);
-    Plan own = this->plan(added, false);
-    name_parameters(own, added);
-    memory_.blocks.add_missing(table_, own, values, stream);
-    if (!added.empty()) memory_.layout = 0;
-    look_at_layout(plan);
-  }
-  memory_.parameters = table_.parameter_count();
-}
-
-std::vector<int32_t> Model::added_since(int32_t first) const {
-  std::vector<int32_t> added = table_.present();
-  std::erase_if(added, [first](int32_t index) { return index < first; });
-  return added;
-}
-
-/// Throws NOT_SUPPORTED unless all parameters are in host memory.
-void Model::require_host_parameters() const {
-  for (const Parameter& parameter : table_.parameters())
-    if (!device::of(parameter.value).is_immediate())
-      throw make_error(DDP_ERROR_NOT_SUPPORTED,
-                       "ddp_model_commit: parameter \"%s\" is on a GPU, where the hook \"%s\" cannot work; take none, "
-                       "or the model option wire, which can",
-                       parameter.name.c_str(), hook_.name.c_str());
-}
-
-void Model::take_grad_back(int32_t index) {
-  const Parameter& parameter = table_.parameter(index);
-  if (parameter.awaits_grad() || parameter.grad.count == 0) return;
-  if (pass_ != nullptr && !pass_->set_address(index, parameter.stand_in)) refuse_to_move(parameter);
-  table_.move_grad(index, parameter.stand_in, [](int32_t) { return false; });
-  table_.await_grad(index);
-}
-
-void Model::set_grad(int32_t index, const Tensor* grad) {
-  require_live("ddp_model_set_grad");
-  Parameter& parameter = table_.parameter(index);
-  const char* name = parameter.name.c_str();
-  if (parameter.owned_grad)
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "ddp_model_set_grad: libddp owns the gradient of \"%s\"; register it with a gradient of your own",
-                     name);
-  if (pass_ != nullptr && pass_->is_open() && pass_->is_marked(index))
-    throw make_error(DDP_ERROR_INVALID_STATE, "ddp_model_set_grad: \"%s\" is marked already in this pass", name);
-  if (grad == nullptr) return take_grad_back(index);
-  table_.require_like_grad(index, *grad);
-  const std::string what = "the gradient of parameter \"" + parameter.name + "\"";
-  Tensor moved = parameter.grad;
-  moved.data = grad->data;
-  if (moved.is_on_gpu())
-    group_->gpu().bind(moved, what.c_str());
-  else
-    group_->gpu().require_host(moved, what.c_str(), "its parameter lies in host memory, so the gradient does too");
-  table_.require_free(index, moved);
-  if (pass_ != nullptr && !pass_->set_address(index, moved.data)) refuse_to_move(parameter);
-  table_.move_grad(index, moved.data,
-                   [this](int32_t other) { return pass_ != nullptr && pass_->is_open() && pass_->is_marked(other); });
-}
-
 void Model::begin_backward(ddp_pass mode) {
   require_ready("ddp_model_begin_backward");
   if (mode < DDP_PASS_REDUCE || mode > DDP_PASS_PART)
@@ -323,62 +99,34 @@ void Model::begin_backward(ddp_pass mode) {
                      "ddp_model_begin_backward: mode is %d; it is DDP_PASS_REDUCE (0), DDP_PASS_ACCUMULATE (1), "
                      "DDP_PASS_LOCAL (2) or DDP_PASS_PART (3)",
                      static_cast<int>(mode));
-  pass_->parts().require(mode);
+  passes_.batch->require(mode);
   values_.require_whole("ddp_model_begin_backward");
-  if (mode == DDP_PASS_REDUCE && optimizer_slot_.steps_in_pass()) values_.require_own("ddp_model_begin_backward");
-  if (mode == DDP_PASS_LOCAL && optimizer_slot_.is_sharded())
+  const pass::Traits traits = passes_.pass->traits();
+  if (mode == DDP_PASS_REDUCE && traits.steps) values_.require_own("ddp_model_begin_backward");
+  if (mode == DDP_PASS_LOCAL && traits.shards)
     throw Error(DDP_ERROR_NOT_SUPPORTED,
                 "ddp_model_begin_backward: DDP_PASS_LOCAL needs an optimizer that holds all of its state; with shard = 1 "
                 "every rank has a part");
-  const bool begins_step = (mode == DDP_PASS_REDUCE || mode == DDP_PASS_PART) && pass_->parts().is_first();
-  if (begins_step && rejoin_ != nullptr) rejoin_->let_others_join();
-  pass_->begin(mode);
+  const bool begins_step = (mode == DDP_PASS_REDUCE || mode == DDP_PASS_PART) && passes_.batch->is_first();
+  if (begins_step && rejoin_ != nullptr) let_others_join(*group_);
+  passes_.pass->begin(mode);
   mode_ = mode;
 }
 
 void Model::end_backward(void* stream) {
   const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kEndBackward);
   pass().end(stream);
-  if (mode_ == DDP_PASS_REDUCE) replicas_.check_after_pass(stream);
+  if (mode_ == DDP_PASS_REDUCE) after_reduction_(stream);
 }
 
-std::shared_ptr<parts::HookBucket> Model::next_bucket(bool rest) {
-  require_pulled("ddp_model_next_bucket");
-  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kNextBucket);
-  return pass().next_bucket(rest);
+pass::Pass& Model::pass() const {
+  if (!is_committed()) throw Error(DDP_ERROR_INVALID_STATE, "the model is not committed; call ddp_model_commit first");
+  return *passes_.pass;
 }
 
-void Model::finish_bucket(const std::optional<Error>& problem) {
-  require_pulled("ddp_model_finish_bucket");
-  const bootstrap::CallState::In inside(group_->calls(), bootstrap::UserCall::kFinishBucket);
-  pass().finish_bucket(problem);
-}
-
-void Model::require_pulled(const char* function) const {
-  require_live(function);
-  if (hook_.kind != parts::Hook::Kind::kPulled)
-    throw make_error(DDP_ERROR_INVALID_STATE,
-                     "%s: the model's buckets are not pulled; call ddp_model_set_pulled_hook before ddp_model_commit",
-                     function);
-}
-
-parts::ModelPass& Model::pass() const {
-  if (pass_ == nullptr) throw Error(DDP_ERROR_INVALID_STATE, "the model is not committed; call ddp_model_commit first");
-  return *pass_;
-}
-
-void Model::close() noexcept {
-  if (closed_) return;
-  closed_ = true;
-  rejoin_.reset();
-  end_values(*this);
-  if (pass_ == nullptr || !pass_->is_open()) return;
-  if (try_to([this] {
-        group_->health().abort(
-            Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
-      }))
-    group_->health().give_up(nullptr, Error());
-  pass_->leave_open();
+parts::ModelPass& Model::passes() const {
+  static_cast<void>(pass());
+  return *passes_.all;
 }
 
 }  // namespace ddp::model

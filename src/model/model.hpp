@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model: the table of lent tensors, agreed on by all ranks, with the machinery of its passes. Each idea has its own class
-// (gradients, replicas, values, the optimizer in the passes), and code without state is a function on a model (uneven.hpp,
-// sync_buffers.hpp, average.hpp, requirements.hpp). Threads: one at a time, except those that mark. Tested by
-// conformance/ and capi/.
+// A model: the table of lent tensors, agreed on by all ranks, with its passes. What else works on a model is built on this:
+// each idea has a class of its own that the model holds and does not know (gradients, replicas, the optimizers), and code
+// without state is a function on a model (uneven.hpp, sync_buffers.hpp, average.hpp, requirements.hpp). create.cpp makes a
+// model and commits it. Threads: one at a time, except those that mark. Tested by conformance/ and capi/.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,24 +14,29 @@
 #include <vector>
 
 #include "core/parameters.hpp"
+#include "core/plan.hpp"
 #include "ddp/backward.h"
 #include "ddp/model.h"
 #include "group/group.hpp"
-#include "model/flat_memory.hpp"
-#include "model/gradients.hpp"
-#include "model/optimizer_slot.hpp"
-#include "model/rejoin.hpp"
-#include "model/reopened.hpp"
-#include "model/replicas.hpp"
 #include "model/values.hpp"
 #include "os/memory.hpp"
 #include "parts/hooks/hook.hpp"
-#include "parts/model_pass.hpp"
+#include "pass/pass.hpp"
 
 namespace ddp::checkpoint {
 class FolderLock;
 }  // namespace ddp::checkpoint
+namespace ddp::parts {
+class BatchParts;
+class ModelPass;
+}  // namespace ddp::parts
 namespace ddp::model {
+
+class Gradients;
+class ModelMemory;
+class OptimizerSlot;
+class Rejoin;
+class Replicas;
 
 /// Names of a load's differences; empty after one that was strict.
 struct LoadReport {
@@ -68,34 +74,35 @@ class Model {
   [[nodiscard]] const Parameters& table() const noexcept { return table_; }
   /// Which of the group's models it is, the same on all ranks; 0 before the ranks have agreed on it.
   [[nodiscard]] uint64_t number() const noexcept { return number_; }
-  [[nodiscard]] bool is_committed() const noexcept { return pass_ != nullptr; }
+  [[nodiscard]] bool is_committed() const noexcept { return passes_.pass != nullptr; }
 
-  /// kLater: its gradient is given by set_grad().
+  /// kLater: its gradient is given by Gradients::set().
   enum class Gradient { kNow, kLater };
   int32_t add_parameter(std::string name, const Tensor& value, const Tensor* grad, Gradient comes = Gradient::kNow);
   int32_t add_buffer(std::string name, const Tensor& value);
   void set_hook(parts::Hook hook);
   void commit(void* stream = nullptr);
-  /// NULL: the gradient of a parameter that was added without one has no memory any more.
-  void set_grad(int32_t index, const Tensor* grad);
   /// The model's handle was destroyed: lent memory is not used any more.
   void close() noexcept;
 
   void begin_backward(ddp_pass mode);
   void end_backward(void* stream = nullptr);
-  /// For a model whose hook is kPulled; see ModelPass.
-  [[nodiscard]] std::shared_ptr<parts::HookBucket> next_bucket(bool rest);
-  void finish_bucket(const std::optional<Error>& problem);
   /// Where gradients are marked, and what the passes have come to. Throws INVALID_STATE unless committed.
-  [[nodiscard]] parts::ModelPass& pass() const;
+  [[nodiscard]] pass::Pass& pass() const;
+  /// The same with all parts.
+  [[nodiscard]] parts::ModelPass& passes() const;
+  /// The program's plan of buckets, by position. None: the library makes the plan.
+  [[nodiscard]] const GivenBuckets& buckets() const noexcept { return buckets_; }
 
-  [[nodiscard]] Gradients& gradients() noexcept { return gradients_; }
-  [[nodiscard]] Replicas& replicas() noexcept { return replicas_; }
+  [[nodiscard]] Gradients& gradients() noexcept { return *held_.gradients; }
+  [[nodiscard]] Replicas& replicas() noexcept { return *held_.replicas; }
   [[nodiscard]] Values& values() noexcept { return values_; }
-  [[nodiscard]] OptimizerSlot& optimizer_slot() noexcept { return optimizer_slot_; }
+  [[nodiscard]] OptimizerSlot& optimizer_slot() noexcept { return *held_.optimizers; }
   [[nodiscard]] CheckpointInfo& checkpoint_info() noexcept { return checkpoint_info_; }
 
   // These throw INVALID_STATE; `function` names the caller in the text.
+  /// After close().
+  void require_live(const char* function) const;
   /// Unless committed with no pass open.
   void require_ready(const char* function) const;
   /// Unless committed.
@@ -107,11 +114,8 @@ class Model {
   friend class Gradients;
   friend class Rejoin;
   friend class Reopened;
-  void require_live(const char* function) const;
   int32_t add_without_grad(std::string name, const Tensor& value);
-  void take_grad_back(int32_t index);
   void require_building(const char* function) const;
-  void require_pulled(const char* function) const;
   void require_host_parameters() const;
   /// Of these parameters, by position; `all`: of the model.
   [[nodiscard]] Plan plan(const std::vector<int32_t>& present, bool all) const;
@@ -128,19 +132,29 @@ class Model {
   Parameters table_;
   parts::Hook hook_;
   uint64_t number_ = 0;
+  GivenBuckets buckets_;
   struct Memory {
-    ModelMemory blocks;
+    std::unique_ptr<ModelMemory> blocks{};
     std::vector<os::LargeArray> stand_ins{};  // for gradients that come later
     int32_t parameters = -1;                  // that have been added when it was allocated last; -1: nothing is allocated
     uint64_t layout = 0;                      // hash of the plan by which it is laid out; 0: of several
-  } memory_{ModelMemory(*group_)};
-  Gradients gradients_{*this, table_};
-  Replicas replicas_{*this};
+  } memory_;
+  /// What works on the model, and is made with it.
+  struct Held {
+    std::unique_ptr<Gradients> gradients{};
+    std::unique_ptr<Replicas> replicas{};
+    std::unique_ptr<OptimizerSlot> optimizers{};
+  } held_;
   Values values_{*this};
-  OptimizerSlot optimizer_slot_{*this};
   CheckpointInfo checkpoint_info_;
-  std::unique_ptr<parts::ModelPass> pass_;  // from commit on; destroyed before the gradients that it reduces
-  ddp_pass mode_ = DDP_PASS_REDUCE;         // of the last pass
+  std::function<void(void* stream)> after_reduction_;  // the ranks do it together when a pass that reduced has ended
+  /// From commit on; destroyed before the gradients that they reduce.
+  struct Passes {
+    std::shared_ptr<parts::ModelPass> all{};
+    pass::Pass* pass = nullptr;  // both are in it
+    parts::BatchParts* batch = nullptr;
+  } passes_;
+  ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool closed_ = false;
   std::shared_ptr<Rejoin> rejoin_;  // from commit on, in a group that can recover
 };

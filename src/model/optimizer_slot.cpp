@@ -5,7 +5,9 @@
 #include <map>
 
 #include "group/consensus.hpp"
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -92,7 +94,7 @@ void OptimizerSlot::add(const std::shared_ptr<parts::BlockUpdate>& update) {
       refuse_twice(quoted(model_.table(), index), *owner, mine);
   all_.erase(std::remove_if(all_.begin(), all_.end(), [](const Entry& each) { return each.update.expired(); }), all_.end());
   all_.reserve(all_.size() + 1);
-  if (request.takes_part() && model_.is_committed()) model_.pass().attach(update, mine);
+  if (request.takes_part() && model_.is_committed()) model_.passes().attach(update, mine);
   all_.push_back({update, next_++});
 }
 
@@ -176,11 +178,11 @@ std::vector<std::string> OptimizerSlot::describe() const {
 }
 
 void OptimizerSlot::attach_all() const {
-  for (const auto& update : in_passes()) model_.pass().attach(update, name_of(*update));
+  for (const auto& update : in_passes()) model_.passes().attach(update, name_of(*update));
 }
 
 parts::OptimizerStage* OptimizerSlot::stage_of(const parts::BlockUpdate& update) const noexcept {
-  return model_.is_committed() ? model_.pass().optimizers().stage_of(update) : nullptr;
+  return model_.is_committed() ? model_.passes().optimizers().stage_of(update) : nullptr;
 }
 
 bool OptimizerSlot::is_sharded() const noexcept {
@@ -200,7 +202,7 @@ bool OptimizerSlot::steps_in_pass() const noexcept {
 void OptimizerSlot::run_step(const parts::BlockUpdate& update, void* stream) {
   parts::OptimizerStage* const stage = stage_of(update);
   if (stage == nullptr) throw make_error(DDP_ERROR_INTERNAL, "a step of an optimizer that is not attached");
-  model_.pass().meter().add([&] {
+  model_.passes().meter().add([&] {
     group::or_break(model_.group(), group::Part::kExchange, [&] {
       if (const std::optional<Error> failure = stage->run_step("ddp_optimizer_step", stage->is_sharded(), stream))
         throw Error(*failure);

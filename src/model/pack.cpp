@@ -2,6 +2,7 @@
 #include "model/pack.hpp"
 
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 
 namespace ddp::model {
 namespace {

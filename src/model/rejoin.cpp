@@ -9,8 +9,10 @@
 #include "core/bytes.hpp"
 #include "model/late_values.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 
@@ -23,19 +25,19 @@ std::shared_ptr<Rejoin> Rejoin::follow(Model& model) {
 
 // A pass that is open ends as it must in a broken group: what its optimizer has changed is taken back.
 void Rejoin::stop() noexcept {
-  if (model_.pass_ == nullptr) return;
+  if (!model_.is_committed()) return;
   was_committed_ = true;
   end_values(model_);
-  if (model_.pass_->is_open()) static_cast<void>(try_to([this] { model_.pass_->end(); }));
-  model_.pass_->leave_open();
-  model_.pass_->parts().leave_group(model_.replicas_.await_step());
-  model_.replicas_.leave();
+  if (model_.pass().is_open()) static_cast<void>(try_to([this] { model_.pass().end(); }));
+  model_.pass().leave_open();
+  model_.passes().parts().leave_group(model_.replicas().await_step());
+  model_.replicas().leave();
   static_cast<void>(try_to([this] {
     for (const auto& state : model_.replicas().kept_equal()) state->give_parameters_back();
   }));
 }
 
-void Rejoin::leave_group() noexcept { model_.pass_.reset(); }
+void Rejoin::leave_group() noexcept { model_.passes_ = {}; }
 
 int32_t Rejoin::rejoin_group() {
   const bootstrap::CallState::In inside(model_.group().calls(), bootstrap::UserCall::kCommit);
@@ -58,11 +60,11 @@ int64_t Rejoin::steps() {
 
 bool Rejoin::is_whole() const noexcept { return model_.values().is_whole(); }
 
-std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas_.take_difference(); }
+std::optional<Error> Rejoin::take_problem() noexcept { return model_.replicas().take_difference(); }
 
 std::string Rejoin::version() {
-  if (model_.pass_ == nullptr || !model_.values().is_whole() || has_gpu_tensors(model_.table())) return {};
-  return model_.replicas_.version();
+  if (!model_.is_committed() || !model_.values().is_whole() || has_gpu_tensors(model_.table())) return {};
+  return model_.replicas().version();
 }
 
 std::vector<group::KeptTensor> Rejoin::kept_tensors() {
@@ -100,12 +102,5 @@ void Rejoin::end_back(const std::string& fields) {
 }
 
 bool Rejoin::take_commit() noexcept { return std::exchange(has_committed_, false) && model_.is_committed(); }
-
-void Rejoin::let_others_join() {
-  const int32_t virtual_ranks = model_.group().options().virtual_ranks;
-  if (virtual_ranks != 0 && model_.group().size() >= virtual_ranks) return;  // there is nothing for one more to do
-  if (!group::Recoverable::of(model_.group()).is_joined_by_others()) return;
-  model_.group().health().abort(Error(DDP_ERROR_ABORTED, "a new rank waits to join the group: call ddp_group_recover"));
-}
 
 }  // namespace ddp::model

@@ -38,8 +38,6 @@ class Rejoin final : public group::Follower {
   void note_commit();
   /// True once after a recovery that did what a commit which failed was to do.
   [[nodiscard]] bool take_commit() noexcept;
-  /// If a rank waits to join: the present group ends, because a recovery admits that rank.
-  void let_others_join();
 
  private:
   Model& model_;

@@ -12,11 +12,14 @@
 #include "core/attempt.hpp"
 #include "device/gpu/transfer.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 #include "group/recoverable.hpp"
 #include "group/relayout.hpp"
 #include "model/commit.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "model/requirements.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -68,7 +71,7 @@ Reopened::Reopened(Model& model)
       buffers_(model.table().buffers().size()),
       gradients_(model.pass().results().gradients()),
       went_alone_(model.pass().results().went_alone()),
-      weight_(model.pass().attendance().weight()),
+      weight_(model.passes().attendance().weight()),
       accumulated_(model.pass().accumulated()) {
   group::Group& group = model.group();
   if (model.replicas().awaits_objects())
@@ -120,16 +123,16 @@ void Reopened::begin(Model& model, void* stream) {
 void Reopened::open(Model& model) {
   group::or_break(model.group(), group::Part::kOwn, [&] {
     if (model.is_committed()) {
-      parts::ModelPass& pass = model.pass();
+      parts::ModelPass& pass = model.passes();
       if (pass.results().take_torn()) model.values().tear();
       pass.parts().leave_group(model.replicas().await_step());
       model.replicas().leave();
     }
     model.replicas().forget_load();
     for (const auto& state : model.replicas().kept_equal()) state->reopen();
-    model.pass_.reset();
+    model.passes_ = {};
     model.rejoin_.reset();
-    model.gradients().forget_buckets();
+    model.buckets_.clear();
     group::Recoverable::of(model.group()).forget_kept();
     is_open_ = true;
   });
@@ -137,7 +140,7 @@ void Reopened::open(Model& model) {
 
 void Reopened::remove_parameter(Model& model, int32_t index) {
   model.require_building("ddp_model_remove_parameter");
-  if (!model.gradients().buckets().empty())
+  if (!model.buckets().empty())
     throw Error(DDP_ERROR_INVALID_STATE,
                 "ddp_model_remove_parameter: it comes after ddp_model_set_buckets, which names all parameters");
   model.table_.remove_parameter(index);
@@ -231,7 +234,7 @@ void Reopened::move_parts(Model& model) {
 /// What the passes before have left to those that come.
 void Reopened::go_on(Model& model) const {
   using State = pass::Results::Gradients;
-  parts::ModelPass& pass = model.pass();
+  parts::ModelPass& pass = model.passes();
   pass.results().set(gradients_ == State::kAccumulated ? State::kAccumulated : State::kOwn);
   if (went_alone_) pass.results().go_alone();
   pass.attendance().set_weight(weight_);

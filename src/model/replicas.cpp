@@ -18,6 +18,7 @@
 #include "model/replicate.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -82,8 +83,8 @@ void Replicas::check(void* stream) {
 /// A rank that only answers passes makes no checks, and the others none while there is one.
 void Replicas::check_after_pass(void* stream) {
   const ddp_model_options& options = model_.options();
-  if (options.check_every <= 0 || model_.pass().meter().passes() % options.check_every != 0 ||
-      model_.pass().attendance().absent_rank() >= 0)
+  if (options.check_every <= 0 || model_.passes().meter().passes() % options.check_every != 0 ||
+      model_.passes().attendance().absent_rank() >= 0)
     return;
   const bootstrap::CallState::Answering comparing(model_.group().calls(), bootstrap::UserCall::kCheck);
   ++checks_;

@@ -5,16 +5,20 @@
 #include <string>
 
 #include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "model/model.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 
 void require_everybody(Model& model, const char* function) {
   if (!model.is_committed() || model.options().uneven_inputs == 0) return;
   model.group().check_idle(function);
-  (void)model.pass().call_roll(parts::Call::kRefused, 0, false);
+  (void)model.passes().call_roll(parts::Call::kRefused, 0, false);
   model.group().check_idle(function);  // refuses while a rank only answers
 }
+
+bool is_between_steps(const Model& model) { return model.passes().parts().is_first(); }
 
 bool has_gpu_tensors(const Parameters& table) noexcept {
   const auto has_streams = [](const auto& lent) { return !device::of(lent.value).is_immediate(); };

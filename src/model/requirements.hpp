@@ -19,6 +19,8 @@ void require_everybody(Model& model, const char* function);
 void refuse_capture(const Model& model, const char* function, void* stream);
 /// Throws NOT_SUPPORTED if the model has what depends on the number of ranks, or does not know parts of a batch.
 void refuse_virtual_ranks(const Model& model);
+/// Is no part of a step done? Of a model that is committed.
+[[nodiscard]] bool is_between_steps(const Model& model);
 /// Is a parameter or a buffer on a GPU?
 [[nodiscard]] bool has_gpu_tensors(const Parameters& table) noexcept;
 

@@ -11,7 +11,9 @@
 #include "device/memory.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "model/requirements.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -52,7 +54,7 @@ void send_buffers(Model& model, int32_t root, void* stream) {
 /// The joined ranks learn from the roll call that buffers are sent, and from which rank.
 void sync_buffers_with_joined(Model& model, int32_t root, void* stream) {
   group::Group& group = model.group();
-  parts::ModelPass& pass = model.pass();
+  parts::ModelPass& pass = model.passes();
   group.health().check_usable();
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());
   const bool is_root = root == group.rank();
@@ -79,11 +81,11 @@ void sync_buffers(Model& model, int32_t root, void* stream) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_sync_buffers: root is %d; the group has the ranks 0 to %d", root,
                      group.size() - 1);
   refuse_capture(model, kFunction, stream);
-  if (!model.pass().parts().is_first())
+  if (!model.passes().parts().is_first())
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "ddp_model_sync_buffers: the step has begun, and virtual rank %d is next; call it before the first "
                      "part of a step",
-                     model.pass().parts().position());
+                     model.passes().parts().position());
   if (model.options().uneven_inputs != 0) return sync_buffers_with_joined(model, root, stream);
   group.check_idle(kFunction);
   const bootstrap::CallState::In inside(group.calls(), bootstrap::UserCall::kSyncBuffers, model.number());

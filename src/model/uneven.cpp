@@ -4,8 +4,11 @@
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
@@ -37,7 +40,7 @@ void answer_pass(pass::Pass& pass, group::Group& group, void* stream) {
 /// Until every rank has joined. Returns the lowest rank that trained to the last: its state is the newest.
 int32_t answer_until_all_joined(Model& model, void* stream) {
   group::Group& group = model.group();
-  parts::ModelPass& pass = model.pass();
+  parts::ModelPass& pass = model.passes();
   const int64_t rounds = pass.attendance().rounds();
   pass.attendance().set_absent(
       -1);  // that others joined before is a reason to refuse what this rank begins, and it begins nothing any more
@@ -87,12 +90,12 @@ void set_weight(Model& model, double weight) {
   if (weight != 0 && !(weight >= kSmallestWeight && weight <= kLargestWeight))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the weight is %g; it must be 0 or from 2^-40 to 2^40", kFunction,
                      weight);
-  model.pass().set_weight(weight);
+  model.passes().set_weight(weight);
 }
 
 void set_last_pass(Model& model) {
   model.require_committed("ddp_model_set_last_pass");
-  model.pass().set_last();
+  model.passes().set_last();
 }
 
 void skip_backward(Model& model, void* stream) {
@@ -106,7 +109,7 @@ void skip_backward(Model& model, void* stream) {
         kFunction);
   model.gradients().require_given(kFunction);  // the result goes there
   const bootstrap::CallState::In inside(model.group().calls(), bootstrap::UserCall::kSkipBackward);
-  const bool is_last = model.pass().parts().is_last();
+  const bool is_last = model.passes().parts().is_last();
   model.pass().begin(is_last ? DDP_PASS_REDUCE : DDP_PASS_PART, pass::Role::kSkipping);
   model.pass().end(stream);
   if (is_last) model.replicas().check_after_pass(stream);
@@ -123,7 +126,7 @@ void abandon_backward(Model& model, std::string reason, void* stream) {
 
 const parts::Attendance& last_attendance(const Model& model, const char* function) {
   model.require_committed(function);
-  parts::ModelPass& pass = model.pass();
+  parts::ModelPass& pass = model.passes();
   if (pass.attendance().rounds() - (pass.is_open() ? 1 : 0) <= 0)
     throw make_error(DDP_ERROR_INVALID_STATE, "%s: no pass with DDP_PASS_REDUCE has ended yet", function);
   return pass.attendance();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/values.hpp"
 
-#include "model/late_values.hpp"
 #include "model/model.hpp"
 
 namespace ddp::model {
@@ -16,7 +15,7 @@ std::string such_as(const std::string& file) {
 }  // namespace
 
 void Values::require_whole(const char* function, Late late) const {
-  if (late == Late::kAreAwaited) wait_values(model_);
+  if (late == Late::kAreAwaited && model_.is_committed()) model_.pass().await_values();
   const std::string newest = such_as(newest_file_);
   const bool optimizer = torn_.optimizer || (model_.is_committed() && model_.pass().results().is_torn());
   if (torn_.optimizer && torn_.is_lost)
@@ -37,7 +36,7 @@ bool Values::is_whole() const noexcept {
 }
 
 void Values::require_own(const char* function, const void* owner, Late late) const {
-  if (late == Late::kAreAwaited) wait_values(model_);
+  if (late == Late::kAreAwaited && model_.is_committed()) model_.pass().await_values();
   if (averages_of_ != nullptr && averages_of_ != owner)
     throw make_error(DDP_ERROR_INVALID_STATE,
                      "%s: the parameters hold averages; swap them back with ddp_ema_swap first, or the change is lost",

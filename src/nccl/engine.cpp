@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "bootstrap/failure.hpp"
 #include "control/consensus.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/failure.hpp"
 #include "control/breaking.hpp"
 #include "core/attempt.hpp"
 #include "core/error.hpp"

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <string>
 
+#include "group/gpu.hpp"
+#include "model/gradients.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/builtin_optimizer.hpp"
 
 namespace ddp::optim {

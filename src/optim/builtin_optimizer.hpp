@@ -27,6 +27,7 @@
 #include "core/parameter_set.hpp"
 #include "device/norms.hpp"
 #include "device/updates.hpp"
+#include "model/replica_state.hpp"
 #include "optim/gpu_decision.hpp"
 #include "optim/gpu_steps.hpp"
 #include "optim/masters.hpp"

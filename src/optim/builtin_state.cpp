@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an optimizer gives to checkpoints: its tensors and its fields.
+#include "model/optimizer_slot.hpp"
 #include "optim/builtin_optimizer.hpp"
 
 namespace ddp::optim {

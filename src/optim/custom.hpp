@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp/custom.h"
+#include "model/replica_state.hpp"
 #include "optim/builtin_optimizer.hpp"
 
 namespace ddp::optim {

@@ -6,6 +6,7 @@
 #include "core/attempt.hpp"
 #include "core/error.hpp"
 #include "device/cpu/update_kernels.hpp"
+#include "group/gpu.hpp"
 #include "optim/fields.hpp"
 
 namespace ddp::optim {

@@ -20,6 +20,7 @@
 #include "device/memory.hpp"
 #include "device/span_lists.hpp"
 #include "model/model.hpp"
+#include "model/replica_state.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
 

@@ -5,6 +5,7 @@
 
 #include "device/device.hpp"
 #include "device/gpu/device.hpp"
+#include "model/replicas.hpp"
 
 namespace ddp::optim {
 

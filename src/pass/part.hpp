@@ -17,8 +17,7 @@
 //   opened       All parts have begun. Pushes what goes before the buckets; never waits.
 //   marked       For the one part that traces (Opening::tracer), on a thread that marks. A mark calls nothing else.
 //   fill         For each bucket of a REDUCE pass as it starts: changes this rank's header of it, which each part finds as
-//   the
-//                one before has left it. On a thread that marks, under the lock that orders starts: allocates nothing.
+//                the one before has left it. On a thread that marks, under the lock that orders starts: allocates nothing.
 //   starting     After fill, for the part that traces: what is recorded when the bucket is done.
 //   started      The bucket's operation is on the queue. Pushes what follows it. Same thread and lock as fill; allocates
 //                nothing and throws only what the start of an exchange throws.
@@ -42,7 +41,8 @@
 //   closed       The pass is not open any more. Throws nothing. Also after `broken`, with Outcome::kBroken.
 //   left_open    In the place of the end: the model is destroyed within a pass, and the queue is drained. Throws nothing.
 //
-// At any time between passes (the caller's thread; throw nothing):
+// At any time between passes (the caller's thread; the last two throw nothing):
+//   await_values Values are read or changed next: returns when those that come late have come. Throws the first cause.
 //   changed      Gradients or values are others now.
 //   set_address  A gradient moves. False: the others reach into its memory, so it cannot; also within a pass.
 // Tested by unit/pass/part_order_test.cpp, which holds this order for each kind of pass.
@@ -77,6 +77,8 @@ struct Traits {
   bool partial = false;         // what a rank contributes is known only when the pass ends
   bool uneven = false;          // a rank may only answer
   bool calls_program = false;   // what follows a bucket in the pass that begins calls a function of the program
+  bool steps = false;           // parameters change in a REDUCE pass that begins now
+  bool shards = false;          // of some optimizer's state each rank has a part
 
   void join(const Traits& other) noexcept {
     waits = waits || other.waits;
@@ -85,6 +87,8 @@ struct Traits {
     partial = partial || other.partial;
     uneven = uneven || other.uneven;
     calls_program = calls_program || other.calls_program;
+    steps = steps || other.steps;
+    shards = shards || other.shards;
   }
 };
 
@@ -167,6 +171,7 @@ class PassPart {
   virtual void closed(const Closing&) noexcept {}
   virtual void left_open() noexcept {}
 
+  virtual void await_values() {}
   virtual void changed(Change) noexcept {}
   [[nodiscard]] virtual bool set_address(size_t, int32_t, std::byte*) noexcept { return true; }
 };

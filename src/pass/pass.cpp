@@ -180,6 +180,10 @@ void Pass::require_not_started(const char* refusal) {
   });
 }
 
+void Pass::await_values() {
+  for (PassPart* const part : of_.parts) part->await_values();
+}
+
 void Pass::changed(Change what) noexcept {
   if (what == Change::kGradientsZeroed) {
     marks_.forget();

@@ -168,6 +168,8 @@ class Pass {
   /// The parameters whose gradients this rank has accumulated since the last reduction, and that this is one of them.
   [[nodiscard]] std::vector<int32_t> accumulated() const { return marks_.accumulated(); }
   void accumulate(int32_t index) noexcept { marks_.accumulate(index); }
+  /// Values are read or changed next.
+  void await_values();
   /// Gradients or values have changed outside of passes.
   void changed(Change what) noexcept;
 

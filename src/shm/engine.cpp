@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "bootstrap/failure.hpp"
+
 namespace ddp::shm {
 
 uint64_t StageRing::take(uint64_t count) noexcept {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "bootstrap/failure.hpp"
 #include "control/limits.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"

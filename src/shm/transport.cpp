@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "bootstrap/failure.hpp"
 #include "shm/chunks.hpp"
 #include "shm/exchange.hpp"
 #include "shm/extent.hpp"

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 
+#include "bootstrap/failure.hpp"
 #include "os/clock.hpp"
 #include "shm/mesh.hpp"
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bootstrap/failure.hpp"
 #include "control/port_range.hpp"
 #include "control/texts.hpp"
 #include "core/bytes.hpp"

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bootstrap/failure.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "os/log.hpp"

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/failure.hpp"
 #include "core/bytes.hpp"
 #include "os/clock.hpp"
 #include "socket/module.hpp"

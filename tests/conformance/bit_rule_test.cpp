@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "model/gradients.hpp"
 #include "model/model.hpp"
 #include "support/group_paths.hpp"
 #include "support/values.hpp"
@@ -170,7 +171,7 @@ struct World {
     const Parameter& parameter = model->table().parameter(static_cast<int32_t>(p));
     Tensor moved = declared_view(parameter.grad, parameter.declared);
     moved.data = at % 2 == 0 ? own[p].data() : other[p].data();
-    model->set_grad(static_cast<int32_t>(p), &moved);
+    model->gradients().set(static_cast<int32_t>(p), &moved);
     write(p, content);
   }
 };

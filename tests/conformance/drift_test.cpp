@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "conformance/pass_semantics.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/rules.hpp"

@@ -6,6 +6,7 @@
 
 #include "checkpoint/layout.hpp"
 #include "checkpoint/state.hpp"
+#include "model/gradients.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/ema.hpp"

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "checkpoint/state.hpp"
+#include "model/optimizer_slot.hpp"
 #include "support/rule_options.hpp"
 #include "support/training.hpp"
 

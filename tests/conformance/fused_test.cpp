@@ -4,8 +4,11 @@
 // unit/optim/optimizer_test.cpp.
 #include <csignal>
 
+#include "model/gradients.hpp"
+#include "model/optimizer_slot.hpp"
 #include "model/uneven.hpp"
 #include "parts/hooks/hook_bucket.hpp"
+#include "parts/model_pass.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
@@ -142,7 +145,7 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
       ddp_model_stats stats{};
       for (int step = 0; step < 3; ++step) {
         world.pass(rank, step);
-        world.model->pass().meter().fill(stats);  // of the gradients alone
+        world.model->passes().meter().fill(stats);  // of the gradients alone
         world.step();
       }
       return std::pair{stats.sent_bytes, world.bytes()};

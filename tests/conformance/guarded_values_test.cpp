@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "model/late_values.hpp"
+#include "model/replicas.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 

@@ -6,6 +6,7 @@
 #include "conformance/hook_semantics.hpp"
 #include "conformance/powersgd_semantics.hpp"
 #include "model/average.hpp"
+#include "model/replicas.hpp"
 #include "model/uneven.hpp"
 #include "support/training.hpp"
 

@@ -6,8 +6,10 @@
 #include <cstring>
 
 #include "conformance/wire_semantics.hpp"
+#include "model/pulled.hpp"
 #include "model/uneven.hpp"
 #include "parts/hooks/hook_bucket.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 
@@ -203,15 +205,15 @@ inline void pull(const HookWorld& world, const HookBody& body, bool early) {
   for (size_t p = kHookShapes.size(); p-- > 0;) {
     world.model->pass().mark_ready(static_cast<int32_t>(p));
     while (early) {
-      const auto bucket = world.model->next_bucket(false);
+      const auto bucket = model::next_bucket(*world.model, false);
       if (bucket == nullptr) break;
       body(*bucket);
-      world.model->finish_bucket(std::nullopt);
+      model::finish_bucket(*world.model, std::nullopt);
     }
   }
-  while (const auto bucket = world.model->next_bucket(true)) {
+  while (const auto bucket = model::next_bucket(*world.model, true)) {
     body(*bucket);
-    world.model->finish_bucket(std::nullopt);
+    model::finish_bucket(*world.model, std::nullopt);
   }
 }
 
@@ -233,16 +235,16 @@ inline void pulled_buckets_give_the_mean(const RunGroups& run_groups) {
 inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& run_groups) {
   run_groups(3, [&](group::Group& group, int rank) {
     const HookWorld world(group, pulled());
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.model->next_bucket(true); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
     world.mark(rank, 0);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->finish_bucket(std::nullopt); });
-    const auto first = world.model->next_bucket(true);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.model->next_bucket(true); });
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model::finish_bucket(*world.model, std::nullopt); });
+    const auto first = model::next_bucket(*world.model, true);
+    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
     average(*first);
     const auto problem = rank == 2 ? std::optional<Error>(Error(DDP_ERROR_CALLBACK, "out of ideas")) : std::nullopt;
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.model->finish_bucket(problem); }), "out of ideas");
+    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, problem); }), "out of ideas");
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { first->require_open("the test"); });
-    expect(world.model->next_bucket(true) == nullptr, "nothing more comes in a pass that failed");
+    expect(model::next_bucket(*world.model, true) == nullptr, "nothing more comes in a pass that failed");
     expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); }), "rank 2");
 
     world.mark(rank, 1);  // rank 0 forgets to pull
@@ -250,9 +252,9 @@ inline void what_is_wrong_with_a_pulled_bucket_is_told_to_all(const RunGroups& r
     if (rank == 0) {
       text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
     } else {
-      const auto bucket = world.model->next_bucket(true);
+      const auto bucket = model::next_bucket(*world.model, true);
       (void)expect_error(DDP_ERROR_CALLBACK, [&] { average(*bucket); });
-      (void)expect_error(DDP_ERROR_CALLBACK, [&] { world.model->finish_bucket(std::nullopt); });
+      (void)expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, std::nullopt); });
       text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
     }
     expect_contains(text, "rank 0");
@@ -284,7 +286,7 @@ inline void missing_and_unused_gradients_keep_their_promises(const RunGroups& ru
     strict.run(rank, 1);
     strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
     ddp_model_stats stats{};
-    strict.model->pass().meter().fill(stats);
+    strict.model->passes().meter().fill(stats);
     expect_equal(int64_t{calls}, stats.buckets, "the hook runs once a bucket");
 
     const HookWorld mild(group, callback(average), DDP_PROGRESS_AUTO, DDP_UNUSED_ALLOW);

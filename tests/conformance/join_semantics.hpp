@@ -5,11 +5,14 @@
 #include "checkpoint/state.hpp"
 #include "conformance/weight_semantics.hpp"
 #include "model/average.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/rules.hpp"
+#include "parts/model_pass.hpp"
 #include "support/rule_options.hpp"
 
 namespace ddp::test {

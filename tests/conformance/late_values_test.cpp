@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "checkpoint/state.hpp"
+#include "model/replicas.hpp"
 #include "optim/ema.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"

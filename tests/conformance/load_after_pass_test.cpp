@@ -4,6 +4,7 @@
 #include "checkpoint/state.hpp"
 #include "conformance/powersgd_semantics.hpp"
 #include "extra/powersgd.hpp"
+#include "model/replicas.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "checkpoint/state.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/rules.hpp"

@@ -7,6 +7,8 @@
 
 #include "conformance/wire_semantics.hpp"
 #include "model/average.hpp"
+#include "model/replicas.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 
@@ -76,7 +78,7 @@ inline void steps_between_averages_are_each_ranks_own(const RunGroups& run_group
       }
       if (size > 1) expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "parameter \"p0\"");
       ddp_model_stats stats{};
-      model.pass().meter().fill(stats);
+      model.passes().meter().fill(stats);
       expect_equal(stats.passes, int64_t{0}, "passes that reduced");
       group.barrier();
     });

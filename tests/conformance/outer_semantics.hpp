@@ -9,6 +9,7 @@
 
 #include "conformance/local_semantics.hpp"
 #include "extra/outer/outer.hpp"
+#include "model/replicas.hpp"
 #include "parts/model_pass.hpp"
 
 namespace ddp::test {

@@ -9,7 +9,9 @@
 #include <random>
 #include <thread>
 
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "os/clock.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"

@@ -9,6 +9,7 @@
 #include "conformance/wire_semantics.hpp"
 #include "core/random.hpp"
 #include "extra/powersgd.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 
@@ -186,7 +187,7 @@ inline void the_first_passes_are_plain_and_the_rest_sends_less(const RunGroups& 
     for (int pass = 0; pass < 4; ++pass) {
       world.run(rank, full_gradient);
       ddp_model_stats stats{};
-      world.model->pass().meter().fill(stats);
+      world.model->passes().meter().fill(stats);
       (pass < 2 ? plain : compressed) = stats.sent_bytes;
       for (const size_t p : kCompressed) {
         const double error = world.error(3, full_gradient, p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that is reopened has, in what stays, the bits of a model that never was; what is added has those of a model that
 // begins then. On every path, with several optimizers wherever they step, averages, accumulated gradients and checkpoints.
+#include "model/replicas.hpp"
 #include "support/reopened_world.hpp"
 
 namespace ddp::test {

@@ -2,6 +2,7 @@
 // A model with several optimizers has the bits of several models with one optimizer each, on every path, wherever the steps
 // are made; a void pass and a gradient that is not finite concern all of them; their states are saved and loaded together.
 #include "checkpoint/state.hpp"
+#include "model/gradients.hpp"
 #include "model/uneven.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"

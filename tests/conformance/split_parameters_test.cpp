@@ -4,7 +4,9 @@
 #include <thread>
 
 #include "checkpoint/state.hpp"
+#include "model/gradients.hpp"
 #include "parts/hooks/hook_bucket.hpp"
+#include "parts/model_pass.hpp"
 #include "support/training.hpp"
 
 namespace ddp::test {
@@ -24,7 +26,7 @@ Ways ways_with(int64_t bucket_bytes) {
 
 size_t buckets_of(const Training& world) {
   ddp_model_stats stats{};
-  world.model->pass().meter().fill(stats);
+  world.model->passes().meter().fill(stats);
   return static_cast<size_t>(stats.buckets);
 }
 
@@ -216,7 +218,7 @@ void gradients_may_move(Path path) {
       for (int step = 0; step < kSteps; ++step) {
         std::vector<float>& now = elsewhere[step % 2];
         const Tensor moved = flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size()));
-        world.model->set_grad(kLarge, &moved);
+        world.model->gradients().set(kLarge, &moved);
         for (Training* each : {&world, &other}) {
           each->pass(rank, step);
           each->optimizer->step();

@@ -16,6 +16,8 @@
 
 #include "checkpoint/state.hpp"
 #include "conformance/training_setting.hpp"
+#include "model/gradients.hpp"
+#include "model/replicas.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
 #include "support/suite.hpp"

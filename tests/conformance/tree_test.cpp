@@ -7,6 +7,7 @@
 
 #include "conformance/weight_semantics.hpp"
 #include "conformance/wire_semantics.hpp"
+#include "model/replicas.hpp"
 #include "model/uneven.hpp"
 
 namespace ddp::test {

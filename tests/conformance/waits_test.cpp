@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "conformance/pass_semantics.hpp"
+#include "group/channels.hpp"
 #include "support/group_paths.hpp"
 
 namespace ddp::test {

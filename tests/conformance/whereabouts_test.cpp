@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "control/user_call.hpp"
+#include "group/collective_call.hpp"
 #include "group/recovery.hpp"
 #include "os/clock.hpp"
 #include "support/group_paths.hpp"
@@ -37,7 +38,7 @@ void a_rank_is_seen_in_its_call_and_after_it(Path path) {
     for (int32_t each = 0; each < 3; ++each) wait_until(group, each, "after ddp_group_barrier, pass -1");
     static_cast<void>(group.gather("all have seen it", ""));
     double metric = 1;
-    group.reduce_metrics(flat_tensor(&metric, DDP_F64, 1), DDP_SUM);
+    group::reduce_metrics(group, flat_tensor(&metric, DDP_F64, 1), DDP_SUM);
     for (int32_t each = 0; each < 3; ++each) wait_until(group, each, "after ddp_group_reduce_metrics, pass -1");
     static_cast<void>(group.gather("all have seen the second", ""));
   });

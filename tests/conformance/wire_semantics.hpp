@@ -8,6 +8,7 @@
 #include <random>
 
 #include "model/model.hpp"
+#include "parts/model_pass.hpp"
 #include "support/group_world.hpp"
 #include "unit/device/oracle.hpp"
 
@@ -168,7 +169,7 @@ inline int64_t sent_in_a_pass(group::Group& group, int rank, const parts::Hook& 
   const WireWorld world(group, WirePlace::kPrivate, hook, wire_options());
   ddp_model_stats stats{};
   for (int pass = 0; pass < 3; ++pass) world.run(rank, pass);
-  world.model->pass().meter().fill(stats);
+  world.model->passes().meter().fill(stats);
   expect(stats.total_sent_bytes == 3 * stats.sent_bytes, "every pass sends as much");
   return stats.sent_bytes;
 }

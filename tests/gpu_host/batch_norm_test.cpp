@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "device/cpu/arrays.hpp"
+#include "group/gpu.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/mixed_model.hpp"
 

@@ -4,10 +4,12 @@
 #include <atomic>
 
 #include "gpu_host/small_model.hpp"
+#include "model/optimizer_slot.hpp"
 #include "nccl/bucket.hpp"
 #include "nccl/capture_bits.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 

@@ -10,6 +10,8 @@
 #include "checkpoint/state.hpp"
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/rule_cases.hpp"
+#include "model/optimizer_slot.hpp"
+#include "parts/model_pass.hpp"
 #include "support/file_faults.hpp"
 
 using namespace ddp;

@@ -5,6 +5,8 @@
 
 #include "gpu_host/small_model.hpp"
 #include "group/channels.hpp"
+#include "group/gpu.hpp"
+#include "model/optimizer_slot.hpp"
 #include "nccl/shared_engine.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"

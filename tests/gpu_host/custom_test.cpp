@@ -8,6 +8,8 @@
 #include <atomic>
 
 #include "gpu_host/placed_model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "parts/model_pass.hpp"
 #include "support/rule_options.hpp"
 
 using namespace ddp;

@@ -4,6 +4,9 @@
 #include <functional>
 
 #include "gpu_host/trained_in_place.hpp"
+#include "model/gradients.hpp"
+#include "model/optimizer_slot.hpp"
+#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 namespace {

@@ -3,6 +3,7 @@
 // nothing written that should not be, nothing left.
 #include "gpu_host/small_model.hpp"
 #include "group/channels.hpp"
+#include "group/gpu.hpp"
 #include "nccl/shared_engine.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations of a model on gradients between passes, when some or all are on a GPU: the bits of host memory, in the order of
 // the stream.
+#include "model/gradients.hpp"
+
 #include <cmath>
 #include <functional>
 #include <limits>

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "gpu_host/trained_in_place.hpp"
+#include "group/gpu.hpp"
 
 namespace ddp::test {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
+#include "group/gpu.hpp"
 #include "group/split.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"

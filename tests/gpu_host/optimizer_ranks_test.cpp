@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "model/gradients.hpp"
 #include "optim/ema.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"

@@ -9,6 +9,7 @@
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/rule_cases.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"

@@ -3,8 +3,11 @@
 // same bits as those that are packed, and where ranks have laid them out differently nothing of the kind happens.
 #include <numeric>
 
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
@@ -199,10 +202,11 @@ void slices_are_taken_where_there_is_no_padding(void**) {
 void what_is_reduced_in_place_cannot_move(void**) {
   compare({.lies = {Lie::kForwards}}, "set_grad", [](Trainer& packed, Trainer& tested) {
     const Tensor elsewhere = packed.model().table().parameter(1).grad, here = tested.model().table().parameter(1).grad;
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { tested.model().set_grad(1, &elsewhere); }), "cannot move");
+    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { tested.model().gradients().set(1, &elsewhere); }),
+                    "cannot move");
     expect(tested.model().table().parameter(1).grad.data == here.data, "it has not moved");
-    tested.model().set_grad(1, &here);
-    packed.model().set_grad(1, &elsewhere);
+    tested.model().gradients().set(1, &here);
+    packed.model().gradients().set(1, &elsewhere);
   });
 }
 

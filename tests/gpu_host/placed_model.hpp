@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "model/model.hpp"
 #include "optim/optimizer.hpp"
 #include "support/gpu_world.hpp"

@@ -8,6 +8,7 @@
 #include "core/attempt.hpp"
 #include "gpu_host/recoverable_trainee.hpp"
 #include "group/recovery.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "support/group_procs.hpp"
 

@@ -12,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 
 namespace ddp::test {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "gpu_host/small_model.hpp"
+#include "group/gpu.hpp"
 #include "group/split.hpp"
 
 namespace ddp::test {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 
+#include "group/gpu.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 

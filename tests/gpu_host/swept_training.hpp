@@ -10,8 +10,10 @@
 
 #include "checkpoint/state.hpp"
 #include "gpu_host/small_model.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/own_threads.hpp"
 #include "support/rule_options.hpp"
 

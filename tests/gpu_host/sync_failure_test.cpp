@@ -2,6 +2,7 @@
 // A rank whose GPU fails while ranks are made equal, compared or averaged: no rank waits for it, and no parameter changes.
 #include "group/channels.hpp"
 #include "model/average.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "support/mixed_model.hpp"
 

@@ -4,6 +4,7 @@
 #include "device/gpu/device.hpp"
 #include "model/average.hpp"
 #include "model/model.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"

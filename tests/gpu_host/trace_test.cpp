@@ -8,7 +8,9 @@
 
 #include "group/tracing.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
 #include "support/rule_options.hpp"

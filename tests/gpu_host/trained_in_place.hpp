@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 

@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "bootstrap/failure.hpp"
 #include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"

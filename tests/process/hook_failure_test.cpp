@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "conformance/hook_semantics.hpp"
+#include "model/pulled.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
@@ -31,10 +32,10 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
     for (int pass = 0; pass < 100; ++pass) try {
         world.mark(rank, pass);
         while (is_pulled) {
-          const auto bucket = world.model->next_bucket(true);
+          const auto bucket = model::next_bucket(*world.model, true);
           if (bucket == nullptr) break;
           body(*bucket);
-          world.model->finish_bucket(std::nullopt);
+          model::finish_bucket(*world.model, std::nullopt);
         }
         world.model->end_backward();
       } catch (const Error& error) {

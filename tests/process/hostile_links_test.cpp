@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "bootstrap/failure.hpp"
 #include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"

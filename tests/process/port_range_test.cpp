@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "bootstrap/failure.hpp"
 #include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"

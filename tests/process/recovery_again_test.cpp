@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "model/replicas.hpp"
 #include "os/clock.hpp"
 #include "support/trained_rank.hpp"
 

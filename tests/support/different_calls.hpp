@@ -19,14 +19,20 @@
 
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
+#include "group/collective_call.hpp"
 #include "group/messages.hpp"
 #include "group/split.hpp"
 #include "model/average.hpp"
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/pulled.hpp"
+#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
@@ -80,7 +86,7 @@ class CallWorld {
   void pass(model::Model& model, bool pull = false) {
     model.begin_backward(DDP_PASS_REDUCE);
     for (int32_t i = 0; i < 3; ++i) model.pass().mark_ready(i);
-    while (pull && model.next_bucket(true) != nullptr) model.finish_bucket(std::nullopt);
+    while (pull && model::next_bucket(model, true) != nullptr) model::finish_bucket(model, std::nullopt);
     model.end_backward();
   }
 
@@ -165,7 +171,7 @@ inline const std::vector<CollectiveCall>& collective_calls() {
       {{"ddp_group_reduce_scatter"},
        [=](CallWorld& w) { w.group->reduce_scatter(numbers(w.in, 4 * w.group->size()), numbers(w.out, 4), DDP_SUM); }},
       {{"ddp_group_broadcast"}, [=](CallWorld& w) { w.group->broadcast(numbers(w.in, 4), 0); }},
-      {{"ddp_group_reduce_metrics"}, [=](CallWorld& w) { w.group->reduce_metrics(numbers(w.in, 4), DDP_SUM); }},
+      {{"ddp_group_reduce_metrics"}, [=](CallWorld& w) { group::reduce_metrics(*w.group, numbers(w.in, 4), DDP_SUM); }},
       {{"ddp_group_all_reduce_rows"},
        [=](CallWorld& w) {
          Tensor rows = numbers(w.in, 4);

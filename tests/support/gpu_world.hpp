@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/gpu/module.hpp"
+#include "group/gpu.hpp"
 #include "support/fake_gpu/fake_gpu.hpp"
 #include "support/group_world.hpp"
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/float16.hpp"
+#include "device/gpu/device.hpp"
+#include "group/gpu.hpp"
 #include "model/model.hpp"
 #include "support/gpu_world.hpp"
 

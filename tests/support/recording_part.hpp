@@ -164,6 +164,7 @@ class RecordingPart final : public pass::PassPart {
     note(std::string("closed ") + kNames[static_cast<size_t>(closing.outcome)]);
   }
   void left_open() noexcept override { note("left_open"); }
+  void await_values() override { note("await_values"); }
   void changed(pass::Change) noexcept override { note("changed"); }
   [[nodiscard]] bool set_address(size_t, int32_t, std::byte*) noexcept override {
     note("set_address");

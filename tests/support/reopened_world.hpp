@@ -15,7 +15,10 @@
 #include <vector>
 
 #include "checkpoint/state.hpp"
+#include "model/gradients.hpp"
+#include "model/optimizer_slot.hpp"
 #include "model/reopened.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
 #include "optim/sgd.hpp"

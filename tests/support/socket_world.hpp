@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/failure.hpp"
 #include "socket/transport.hpp"
 #include "support/local_endpoint.hpp"
 #include "support/ranks.hpp"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ddp/experimental.h"
+#include "parts/model_pass.hpp"
 #include "support/group_procs.hpp"
 #include "support/recovery_words.hpp"
 #include "support/survivor_story.hpp"

@@ -11,7 +11,10 @@
 #include "core/attempt.hpp"
 #include "group/recovery.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/group_procs.hpp"
 #include "support/values.hpp"
 

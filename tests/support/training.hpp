@@ -17,11 +17,15 @@
 #include <string>
 #include <vector>
 
+#include "model/gradients.hpp"
 #include "model/model.hpp"
+#include "model/optimizer_slot.hpp"
+#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "parts/model_pass.hpp"
 #include "support/gradient_pages.hpp"
 #include "support/group_paths.hpp"
 #include "support/own_rules.hpp"
@@ -175,10 +179,10 @@ class Training {
     later.resize(size());
     later[k] = std::make_unique<GradientPages>(count(k) * dtype_size(dtype(k)));
     const Tensor made = flat_tensor(later[k]->data(), dtype(k), count(k));
-    model->set_grad(static_cast<int32_t>(k), &made);
+    model->gradients().set(static_cast<int32_t>(k), &made);
   }
   void take_grads_back() {
-    for (int32_t p = 0; p < model->table().parameter_count(); ++p) model->set_grad(p, nullptr);
+    for (int32_t p = 0; p < model->table().parameter_count(); ++p) model->gradients().set(p, nullptr);
     later.clear();
   }
   void fill(int rank, int step) {

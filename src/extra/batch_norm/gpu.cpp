@@ -7,6 +7,7 @@
 #include "extra/batch_norm/checks.hpp"
 #include "extra/batch_norm/moments.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 
 namespace ddp::batch_norm {
 namespace {

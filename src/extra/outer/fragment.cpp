@@ -165,7 +165,7 @@ void Fragment::disconnect() noexcept {
 int64_t Fragment::sent_bytes() const {
   if (exchange_ == nullptr) return sent_before_;
   ddp_model_stats stats{};
-  exchange_->pass().meter().fill(stats);
+  exchange_->passes().meter().fill(stats);
   return sent_before_ + stats.total_sent_bytes;
 }
 

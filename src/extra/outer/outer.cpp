@@ -9,6 +9,7 @@
 #include "extra/outer/schedule.hpp"
 #include "group/recoverable.hpp"
 #include "group/split.hpp"
+#include "model/replicas.hpp"
 #include "model/requirements.hpp"
 #include "os/clock.hpp"
 

@@ -20,6 +20,7 @@
 
 #include "extra/outer/fragment.hpp"
 #include "model/model.hpp"
+#include "model/replica_state.hpp"
 
 namespace ddp::outer {
 

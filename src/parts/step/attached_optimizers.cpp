@@ -36,7 +36,11 @@ pass::Traits AttachedOptimizers::traits() const noexcept {
   pass::Traits traits;
   for (const Attached& each : all_) {
     const std::shared_ptr<BlockUpdate> update = each.update.lock();
-    traits.calls_program = traits.calls_program || (update != nullptr && update->may_fail());
+    if (update == nullptr) continue;
+    const StepRequest request = update->request();
+    traits.calls_program = traits.calls_program || update->may_fail();
+    traits.steps = traits.steps || request.in_pass();
+    traits.shards = traits.shards || request.sharded;
   }
   return traits;
 }
@@ -129,6 +133,10 @@ void AttachedOptimizers::broken() {
     if (error && !first) first = error;
   }
   if (first) throw Error(*first);
+}
+
+void AttachedOptimizers::await_values() {
+  each_late([](LateValues& late) { late.wait_all(); });
 }
 
 void AttachedOptimizers::changed(pass::Change what) noexcept {

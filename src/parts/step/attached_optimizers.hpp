@@ -59,6 +59,7 @@ class AttachedOptimizers final : public pass::PassPart {
   void broken() override;
   void closed(const pass::Closing&) noexcept override { release(); }
   void left_open() noexcept override { release(); }
+  void await_values() override;
   void changed(pass::Change what) noexcept override;
   [[nodiscard]] bool set_address(size_t bucket, int32_t piece, std::byte* data) noexcept override;
 

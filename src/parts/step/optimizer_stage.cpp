@@ -7,6 +7,7 @@
 #include "core/attempt.hpp"
 #include "device/gpu/device.hpp"
 #include "group/consensus.hpp"
+#include "group/gpu.hpp"
 #include "parts/step/bucket_steps.hpp"
 
 namespace ddp::parts {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/parameters.hpp"
+#include "parts/model_pass.hpp"
 #include "pass/pass.hpp"
 #include "support/check.hpp"
 #include "support/recording_part.hpp"
@@ -246,6 +247,8 @@ void a_begin_that_fails_opens_nothing(void**) {
 void what_comes_between_passes(void**) {
   World world;
   static_cast<void>(world.take());
+  world.pass().await_values();
+  expect_calls(world, both({"await_values"}), "values are read");
   world.pass().changed(pass::Change::kLoad);
   expect_calls(world, both({"changed"}), "values are loaded");
   expect(world.pass().set_address(0, reinterpret_cast<std::byte*>(world.values)), "a gradient moves");
