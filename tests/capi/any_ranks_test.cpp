@@ -8,10 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "support/cmocka.hpp"
-#include "support/group_procs.hpp"
-#include "support/on_processes.hpp"
-#include "support/public_api.hpp"
+#include "support/surviving_parts.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -201,49 +198,9 @@ class Training {
   std::vector<float> running_ = std::vector<float>(5, 1.0F);
 };
 
-/// One rank has all parts.
-std::string undisturbed(const Way& way) {
-  ddp_group_options options = patient_options(0, 1);
-  options.virtual_ranks = kParts;
-  ddp_group* const group = create_group("local://undisturbed", options);
-  std::string result;
-  {
-    Training training(group, way, {-1, Moment::kNever});
-    OK(training.commit());
-    for (int64_t step = 0; step < kSteps; ++step) OK(training.step(step));
-    result = training.result();
-  }
-  ddp_group_destroy(group);
-  return result;
-}
-
-/// Recovers as often as it takes. False: the status is no reason for that.
-bool go_on(ddp_group* group, ddp_status status, Reporter& report) {
-  while (status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED) {
-    ddp_recovery recovery{};
-    recovery.struct_size = sizeof recovery;
-    status = ddp_group_recover(group, nullptr, &recovery);
-    if (status == DDP_OK) report.say("recovered with " + std::to_string(recovery.size));
-  }
-  return status == DDP_OK;
-}
-
-std::string survive(ddp_group* group, const Way& way, Death death, Reporter& report) {
-  Training training(group, way, death);
-  for (ddp_status status = training.commit(); status != DDP_OK; status = training.commit())
-    if (!go_on(group, status, report)) OK(status);
-  for (int64_t step = training.step_count(); step < kSteps; step = training.step_count()) {
-    report.say("step " + std::to_string(step));
-    if (const ddp_status status = training.step(step); status != DDP_OK && !go_on(group, status, report)) OK(status);
-  }
-  ddp_status status = ddp_group_barrier(group);
-  while (status != DDP_OK && go_on(group, status, report)) status = ddp_group_barrier(group);
-  return training.result();
-}
-
 void expect_the_bits(Hosts hosts, const Way& way, const Deaths& deaths) {
   if (hosts != Hosts::kShared && !gloo_is_there()) return;
-  const std::string wanted = undisturbed(way);
+  const std::string wanted = undisturbed<Training>(kParts, kSteps, way, Death{-1, Moment::kNever});
   const Folder folder;
   Procs procs(kParts, [&](int rank, Reporter& report) {
     if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 3).c_str(), 1);
@@ -254,7 +211,11 @@ void expect_the_bits(Hosts hosts, const Way& way, const Deaths& deaths) {
     options.dead_after_ms = 2'000;
     ddp_group* const group = create_group("file://" + folder.path() + "/meet", options);
     const auto found = deaths.find(rank);
-    std::string result = survive(group, way, found == deaths.end() ? Death{-1, Moment::kNever} : found->second, report);
+    std::string result;
+    {
+      Training training(group, way, found == deaths.end() ? Death{-1, Moment::kNever} : found->second);
+      result = survive(group, training, kSteps, report);
+    }
     ddp_group_destroy(group);
     return result;
   });

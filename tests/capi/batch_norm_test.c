@@ -18,8 +18,7 @@ static ddp_batch_norm_options defaults(void) {
   return options;
 }
 
-static void init_writes_the_defaults(void **state) {
-  (void)state;
+check_case(init_writes_the_defaults) {
   ddp_batch_norm_options options;
   memset(&options, 0xff, sizeof options);
   check_ok(ddp_batch_norm_options_init(&options, sizeof options));
@@ -33,7 +32,7 @@ static void init_writes_the_defaults(void **state) {
 }
 
 /* Rank 0 has the values 1 and 3, rank 1 the value 5: mean 3, variance 8/3, unbiased 4. */
-static void normalise(rank *self) {
+check_ranks_case(two_ranks_normalise_as_one, 2) {
   const int r = self->index;
   float x[2] = {1, 3}, y[2] = {-7, -7}, dy[2] = {1, 0}, dx[2], weight[1] = {2}, bias[1] = {10}, running_mean[1] = {0},
         running_var[1] = {1};
@@ -70,11 +69,6 @@ static void normalise(rank *self) {
   check_ok(ddp_batch_norm_backward(self->group, NULL, &dys, &xs, NULL, &sm, &si, count, NULL, NULL, NULL, NULL));
 }
 
-static void two_ranks_normalise_as_one(void **state) {
-  (void)state;
-  run_ranks(2, "local://batch-norm", normalise, NULL);
-}
-
 #define FORWARD(g, o, x, w, rm, rv, y, sm) ddp_batch_norm_forward(g, o, x, w, NULL, rm, rv, y, sm, &si, &count, NULL)
 #define BACKWARD(g, dy, x, w, sm, count, dx, dw, si, db) \
   ddp_batch_norm_backward(g, NULL, dy, x, w, sm, si, count, dx, dw, db, NULL)
@@ -99,8 +93,7 @@ static void check_backward_refuses(ddp_group *group, const struct backward_tenso
   REFUSED("overlaps", BACKWARD(group, &t->ys, &t->xs, NULL, &t->sm, count, &t->dxs, &t->db, &t->si, &t->db));
 }
 
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   enum { N = 4, C = 2 };
   float x[N * C] = {0}, y[N * C], dx[N * C], weight[C] = {1, 1}, running_mean[C] = {0}, running_var[C] = {0}, dweight[C],
               dbias[C];
@@ -151,13 +144,4 @@ static void wrong_arguments_are_refused(void **state) {
   ddp_group_destroy(group);
   REFUSED("group", FORWARD(group, NULL, &xs, NULL, NULL, NULL, &ys, NULL));
   REFUSED("group", BACKWARD(group, &ys, &xs, NULL, &sm, N, &dxs, NULL, &si, &db));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(init_writes_the_defaults),
-      check_test(two_ranks_normalise_as_one),
-      check_test(wrong_arguments_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

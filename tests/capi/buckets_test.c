@@ -59,13 +59,12 @@ static void train(rank *self) {
   ddp_model_destroy(w.model);
 }
 
-static void the_programs_plan_is_used(void **state) {
-  (void)state;
+check_case(the_programs_plan_is_used) {
   run_ranks(1, "local://buckets1", train, NULL);
   run_ranks(3, "local://buckets3", train, NULL);
 }
 
-static void differ(rank *self) {
+check_ranks_case(other_buckets_on_another_rank_are_a_mismatch, 2) {
   const int32_t numbers[] = {2, 0, 1, -1, 3}, others[] = {0, 2, 1, -1, 3};
   world w;
   make(self->group, &w);
@@ -77,13 +76,7 @@ static void differ(rank *self) {
   ddp_model_destroy(w.model);
 }
 
-static void other_buckets_on_another_rank_are_a_mismatch(void **state) {
-  (void)state;
-  run_ranks(2, "local://different", differ, NULL);
-}
-
-static void wrong_plans_are_refused(void **state) {
-  (void)state;
+check_case(wrong_plans_are_refused) {
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   const int32_t good[] = {2, 0, 1, -1, 3};
   const struct {
@@ -118,13 +111,4 @@ static void wrong_plans_are_refused(void **state) {
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_set_buckets(w.model, good, 5), "committed");
   ddp_model_destroy(w.model);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(the_programs_plan_is_used),
-      check_test(other_buckets_on_another_rank_are_a_mismatch),
-      check_test(wrong_plans_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

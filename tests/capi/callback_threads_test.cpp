@@ -83,7 +83,7 @@ void expect_done(Procs& procs) {
   for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
 }
 
-void rules_run_on_the_threads_of_the_program(void**) {
+ddp_case(rules_run_on_the_threads_of_the_program) {
   for (const Way way : ways())
     for (int options = 0; options < 4; ++options) {
       const Folder folder;
@@ -116,7 +116,7 @@ void rules_run_on_the_threads_of_the_program(void**) {
     }
 }
 
-void hooks_run_on_the_threads_of_the_program(void**) {
+ddp_case(hooks_run_on_the_threads_of_the_program) {
   for (const Way way : ways()) {
     const Folder folder;
     Procs procs(2, [&](int rank, Reporter&) {
@@ -139,11 +139,3 @@ void hooks_run_on_the_threads_of_the_program(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(rules_run_on_the_threads_of_the_program),
-      ddp_test(hooks_run_on_the_threads_of_the_program),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -4,10 +4,7 @@
 
 #include "support/optimizer_fixture.h"
 
-static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(the_options_around_the_rule_have_defaults_and_limits, open_fixture(f)) {
   ddp_optimizer_options options;
   memset(&options, 0xff, sizeof options);
   check_ok(ddp_optimizer_options_init(&options, sizeof options));
@@ -31,12 +28,13 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
       {0, 0, 1, 0, 0, 0, -1, 0, "max_norm"}, {0, 0, 1, 0, 0, 0, 0, NAN, "clip_value"},
   };
   options.late_values = 1; /* without shard */
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer),
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f->model, NULL, &options, &optimizer),
                    "late_values");
   options.shard = options.in_backward = 1;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), "in_backward");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, NULL, &options, &optimizer),
+                   "in_backward");
   options.late_values = 0, options.reserved = 1;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer), "reserved");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, NULL, &options, &optimizer), "reserved");
   options.reserved = 0;
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     options.shard = wrong[i].shard;
@@ -47,19 +45,15 @@ static void the_options_around_the_rule_have_defaults_and_limits(void **state) {
     options.divide_in_step = wrong[i].divide_in_step;
     options.max_norm = wrong[i].max_norm;
     options.clip_value = wrong[i].clip_value;
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, &options, &optimizer),
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f->model, NULL, &options, &optimizer),
                      wrong[i].name);
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &optimizer),
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, NULL, &options, &optimizer),
                      wrong[i].name);
   }
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_options_init(NULL, sizeof options));
-  close_fixture(&f);
 }
 
-static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(a_loss_scale_is_set_asked_for_and_refused, open_fixture(f)) {
   ddp_loss_scale_options scale;
   memset(&scale, 0xff, sizeof scale);
   check_ok(ddp_loss_scale_options_init(&scale, sizeof scale));
@@ -73,7 +67,7 @@ static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
   ddp_optimizer *optimizer = NULL;
   double number = 0;
   int64_t count = -1;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f->model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
   check_number(number, 1);
   check_ok(ddp_optimizer_get_grad_norm(optimizer, &number));
@@ -95,14 +89,14 @@ static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
   to.dtype = DDP_F16;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_copy_loss_scale(optimizer, &to, NULL), "F32 or F64");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_copy_loss_scale(optimizer, NULL, NULL), "tensor");
-  f.grad[1][2] = INFINITY;
+  f->grad[1][2] = INFINITY;
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_ok(ddp_optimizer_get_skipped_count(optimizer, &count));
   check_int(count, 1);
   check_ok(ddp_optimizer_get_loss_scale(optimizer, &number));
   check_number(number, 32768);
-  check_number(f.value[0][0], 1);
-  f.grad[1][2] = 2;
+  check_number(f->value[0][0], 1);
+  f->grad[1][2] = 2;
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_ok(ddp_optimizer_get_grad_norm(optimizer, &number));
   check_number(number, sqrt(24.0) / 32768);
@@ -114,41 +108,27 @@ static void a_loss_scale_is_set_asked_for_and_refused(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_loss_scale(NULL, &number));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_skipped_count(NULL, &count));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_grad_norm(NULL, &number));
-  close_fixture(&f);
 }
 
-static void gradients_are_clipped_by_norm_and_by_value(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(gradients_are_clipped_by_norm_and_by_value, open_fixture(f)) {
   double norm = 0;
-  check_ok(ddp_model_clip_grad_norm(f.model, 100, 2, &norm, NULL));
+  check_ok(ddp_model_clip_grad_norm(f->model, 100, 2, &norm, NULL));
   check_number(norm, sqrt(24.0));
-  check_number(f.grad[0][0], 2);
-  check_ok(ddp_model_clip_grad_norm(f.model, 6, 1, NULL, NULL));
-  check_number(f.grad[1][1], 2 * (float)(6 / (12 + 1e-6)));
-  check_ok(ddp_model_clip_grad_value(f.model, 0.25, NULL));
-  check_number(f.grad[1][1], 0.25);
-  f.grad[0][0] = -3;
-  check_ok(ddp_model_clip_grad_value(f.model, 2, NULL));
-  check_number(f.grad[0][0], -2);
+  check_number(f->grad[0][0], 2);
+  check_ok(ddp_model_clip_grad_norm(f->model, 6, 1, NULL, NULL));
+  check_number(f->grad[1][1], 2 * (float)(6 / (12 + 1e-6)));
+  check_ok(ddp_model_clip_grad_value(f->model, 0.25, NULL));
+  check_number(f->grad[1][1], 0.25);
+  f->grad[0][0] = -3;
+  check_ok(ddp_model_clip_grad_value(f->model, 2, NULL));
+  check_number(f->grad[0][0], -2);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(NULL, 1, 2, &norm, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f.model, 0, 2, &norm, NULL), "max_norm");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f.model, 1, 3, &norm, NULL), "p is 3");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f->model, 0, 2, &norm, NULL), "max_norm");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_norm(f->model, 1, 3, &norm, NULL), "p is 3");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_value(NULL, 1, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_value(f.model, NAN, NULL), "limit");
-  check_ok(ddp_model_begin_backward(f.model, DDP_PASS_ACCUMULATE));
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_norm(f.model, 1, 2, &norm, NULL));
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_value(f.model, 1, NULL));
-  check_ok(ddp_model_end_backward(f.model, NULL));
-  close_fixture(&f);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(the_options_around_the_rule_have_defaults_and_limits),
-      check_test(a_loss_scale_is_set_asked_for_and_refused),
-      check_test(gradients_are_clipped_by_norm_and_by_value),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_clip_grad_value(f->model, NAN, NULL), "limit");
+  check_ok(ddp_model_begin_backward(f->model, DDP_PASS_ACCUMULATE));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_norm(f->model, 1, 2, &norm, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_clip_grad_value(f->model, 1, NULL));
+  check_ok(ddp_model_end_backward(f->model, NULL));
 }

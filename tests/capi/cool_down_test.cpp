@@ -111,7 +111,7 @@ class Job {
   std::vector<std::unique_ptr<Procs>> ranks_;  // by id; NULL: has ended
 };
 
-void a_host_that_flaps_waits_and_the_others_do_not(void**) {
+ddp_case(a_host_that_flaps_waits_and_the_others_do_not) {
   if (!gloo_is_there()) return;
   Job job(kCoolDownMs);
   job.kill(2);
@@ -135,7 +135,7 @@ void a_host_that_flaps_waits_and_the_others_do_not(void**) {
   job.end_all();
 }
 
-void nobody_waits_if_it_is_off(void**) {
+ddp_case(nobody_waits_if_it_is_off) {
   if (!gloo_is_there()) return;
   Job job(0);
   job.kill(2);
@@ -149,11 +149,3 @@ void nobody_waits_if_it_is_off(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_host_that_flaps_waits_and_the_others_do_not),
-      ddp_test(nobody_waits_if_it_is_off),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -16,7 +16,7 @@ void take(void* user_data, ddp_log_level level, const char* text) {
   lines += (level == DDP_LOG_DEBUG ? "debug: " : "other: ") + std::string(text) + "\n";
 }
 
-void plan_ways_and_threads_are_told(void**) {
+ddp_case(plan_ways_and_threads_are_told) {
   const Folder folder;
   for (const ddp_backend backend : {DDP_BACKEND_AUTO, DDP_BACKEND_GLOO}) {
     Procs procs(2, [&](int rank, Reporter&) {
@@ -53,8 +53,3 @@ void plan_ways_and_threads_are_told(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(plan_ways_and_threads_are_told)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

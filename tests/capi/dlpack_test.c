@@ -18,8 +18,7 @@ static DLTensor given_of(void *data, DLDataTypeCode code, int bits, int ndim, in
   return given;
 }
 
-static void every_element_type_goes_there_and_back(void **state) {
-  (void)state;
+check_case(every_element_type_goes_there_and_back) {
   static const struct {
     DLDataTypeCode code;
     int bits;
@@ -49,8 +48,7 @@ static void every_element_type_goes_there_and_back(void **state) {
   }
 }
 
-static void what_libddp_cannot_read_is_refused(void **state) {
-  (void)state;
+check_case(what_libddp_cannot_read_is_refused) {
   float memory[64];
   int64_t shape[] = {4, 1, 2, 1, 1, 1, 1, 1, 1}, rows[] = {2, 7, 1}, columns[] = {1, 1, 4}, negative[] = {4, -1};
   ddp_tensor tensor;
@@ -98,8 +96,7 @@ static void what_libddp_cannot_read_is_refused(void **state) {
   check_int(ddp_tensor_to_dlpack(NULL, &back), DDP_ERROR_INVALID_ARGUMENT);
 }
 
-static void a_model_takes_what_comes_of_it(void **state) {
-  (void)state;
+check_case(a_model_takes_what_comes_of_it) {
   float value[6] = {1, 2, 3, 4, 5, 6}, grad[6] = {0};
   int64_t shape[] = {2, 3};
   const DLTensor w = given_of(value, kDLFloat, 32, 2, shape), g = given_of(grad, kDLFloat, 32, 2, shape);
@@ -114,15 +111,6 @@ static void a_model_takes_what_comes_of_it(void **state) {
   check_ok(ddp_model_set_grad(model, 0, &of_g));
   ddp_model_destroy(model);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(every_element_type_goes_there_and_back),
-      check_test(what_libddp_cannot_read_is_refused),
-      check_test(a_model_takes_what_comes_of_it),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
 #include <stdio.h>

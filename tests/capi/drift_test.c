@@ -24,7 +24,7 @@ static ddp_status pass(ddp_model *model) {
   return ddp_model_end_backward(model, NULL);
 }
 
-static void report(rank *self) {
+check_ranks_case(drift_is_reported_on_every_rank, 3) {
   float value[4] = {1, 2, 3, 4};
   ddp_model *model = make_model(self, DDP_DRIFT_REPORT, value, 4);
   check_ok(pass(model));
@@ -33,11 +33,6 @@ static void report(rank *self) {
   check_ok(ddp_group_status(self->group));
   check_ok(pass(model));
   ddp_model_destroy(model);
-}
-
-static void drift_is_reported_on_every_rank(void **state) {
-  (void)state;
-  run_ranks(3, "local://drift-report", report, NULL);
 }
 
 static void ignore_log(void *user_data, ddp_log_level level, const char *text) { (void)user_data, (void)level, (void)text; }
@@ -78,15 +73,14 @@ static void resend(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void drift_is_repaired_from_the_majority(void **state) {
-  (void)state;
+check_case(drift_is_repaired_from_the_majority) {
   check_ok(ddp_set_log(DDP_LOG_WARNING, ignore_log, NULL));
   run_ranks(3, "local://drift-resend", resend, NULL);
   check_ok(ddp_set_log(DDP_LOG_WARNING, NULL, NULL));
 }
 
 /* The advice of ddp_model_check_replicas fits what differs. */
-static void advise(rank *self) {
+check_ranks_case(the_advice_fits_what_differs, 3) {
   float value[4] = {1, 2, 3, 4}, mean[2] = {0, 0};
   const ddp_tensor tensor = vector_of(value, DDP_F32, 4), buffer = vector_of(mean, DDP_F32, 2);
   ddp_model *model = NULL;
@@ -108,13 +102,7 @@ static void advise(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void the_advice_fits_what_differs(void **state) {
-  (void)state;
-  run_ranks(3, "local://drift-advice", advise, NULL);
-}
-
-static void wrong_options_are_refused(void **state) {
-  (void)state;
+check_case(wrong_options_are_refused) {
   ddp_group *group = alone();
   ddp_model_options options;
   ddp_model *model = NULL;
@@ -125,14 +113,4 @@ static void wrong_options_are_refused(void **state) {
   options.drift = (ddp_drift)2;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "drift");
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(drift_is_reported_on_every_rank),
-      check_test(drift_is_repaired_from_the_majority),
-      check_test(the_advice_fits_what_differs),
-      check_test(wrong_options_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

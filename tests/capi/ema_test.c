@@ -25,56 +25,47 @@ static void close_fixture(fixture *f) {
   ddp_group_destroy(f->group);
 }
 
-static void create_refuses_wrong_arguments(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f, 1);
+check_fixture_case(create_refuses_wrong_arguments, open_fixture(f, 1)) {
   ddp_ema *ema = garbage(0);
   double decays[17];
   for (int i = 0; i < 17; i++) decays[i] = i / 20.0;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(NULL, decays, 1, &ema));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, NULL, 1, &ema));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, 1, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, 0, &ema), "count is 0");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, 17, &ema), "count is 17");
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, -1, &ema));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, NULL, 1, &ema));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, 1, NULL));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, 0, &ema), "count is 0");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, 17, &ema), "count is 17");
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, -1, &ema));
   decays[1] = 0;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, 2, &ema), "differ");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, 2, &ema), "differ");
   const double wrong[] = {1, -0.5, NAN, INFINITY};
   for (int i = 0; i < 4; i++) {
     decays[1] = wrong[i];
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f.model, decays, 2, &ema), "decays[1]");
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_create(f->model, decays, 2, &ema), "decays[1]");
   }
   check_true(ema == (ddp_ema *)garbage(0));
-  close_fixture(&f);
 }
 
-static void averages_and_swaps_are_exact(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f, 1);
+check_fixture_case(averages_and_swaps_are_exact, open_fixture(f, 1)) {
   ddp_ema *ema = NULL;
   const double decays[] = {0.5, 0.75};
-  check_ok(ddp_ema_create(f.model, decays, 2, &ema));
-  f.value[0] = 4;
+  check_ok(ddp_ema_create(f->model, decays, 2, &ema));
+  f->value[0] = 4;
   check_ok(ddp_ema_update(ema, NULL)); /* a copy */
-  f.value[0] = 8;
+  f->value[0] = 8;
   check_ok(ddp_ema_update(ema, NULL));
   check_ok(ddp_ema_swap(ema, 0, NULL));
-  check_number(f.value[0], 6);
+  check_number(f->value[0], 6);
   check_error(DDP_ERROR_INVALID_STATE, ddp_ema_swap(ema, 1, NULL));
   check_error(DDP_ERROR_INVALID_STATE, ddp_ema_update(ema, NULL));
   check_ok(ddp_ema_swap(ema, 0, NULL));
-  check_number(f.value[0], 8);
+  check_number(f->value[0], 8);
   check_ok(ddp_ema_swap(ema, 1, NULL));
-  check_number(f.value[0], 5);
+  check_number(f->value[0], 5);
   ddp_ema_destroy(ema); /* the parameters keep what they hold */
-  check_number(f.value[0], 5);
-  close_fixture(&f);
+  check_number(f->value[0], 5);
 }
 
-static void calls_at_the_wrong_moment_are_refused(void **state) {
-  (void)state;
+check_case(calls_at_the_wrong_moment_are_refused) {
   fixture f;
   open_fixture(&f, 0);
   ddp_ema *ema = NULL;
@@ -93,30 +84,16 @@ static void calls_at_the_wrong_moment_are_refused(void **state) {
   ddp_group_destroy(f.group);
 }
 
-static void wrong_handles_are_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f, 1);
+check_fixture_case(wrong_handles_are_refused, open_fixture(f, 1)) {
   ddp_ema *ema = NULL;
   const double decay = 0.9;
-  check_ok(ddp_ema_create(f.model, &decay, 1, &ema));
+  check_ok(ddp_ema_create(f->model, &decay, 1, &ema));
   ddp_ema_destroy(ema);
   ddp_ema_destroy(ema);
   ddp_ema_destroy(NULL);
-  ddp_ema *const wrong[] = {NULL, ema, (ddp_ema *)f.model, garbage(1), garbage(4)};
+  ddp_ema *const wrong[] = {NULL, ema, (ddp_ema *)f->model, garbage(1), garbage(4)};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_update(wrong[i], NULL));
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_ema_swap(wrong[i], 0, NULL));
   }
-  close_fixture(&f);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(create_refuses_wrong_arguments),
-      check_test(averages_and_swaps_are_exact),
-      check_test(calls_at_the_wrong_moment_are_refused),
-      check_test(wrong_handles_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

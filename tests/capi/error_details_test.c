@@ -51,8 +51,7 @@ static ddp_model *make_model(ddp_group *group) {
   return model;
 }
 
-static void numbers_belong_to_their_thread(void **state) {
-  (void)state;
+check_case(numbers_belong_to_their_thread) {
   pthread_t thread;
   ddp_group *const group = alone();
   ddp_model *const model = make_model(group);
@@ -87,8 +86,7 @@ static void numbers_belong_to_their_thread(void **state) {
   ddp_group_destroy(group);
 }
 
-static void what_is_refused_replaces_the_error(void **state) {
-  (void)state;
+check_case(what_is_refused_replaces_the_error) {
   int32_t number = 7, count = 7;
   ddp_error_details found;
   memset(&found, 0, sizeof found);
@@ -109,8 +107,7 @@ static void what_is_refused_replaces_the_error(void **state) {
 }
 
 /* A program of an earlier version has a shorter struct. */
-static void a_shorter_struct_is_filled_as_far_as_it_goes(void **state) {
-  (void)state;
+check_case(a_shorter_struct_is_filled_as_far_as_it_goes) {
   struct {
     int64_t struct_size;
     ddp_status status;
@@ -123,20 +120,9 @@ static void a_shorter_struct_is_filled_as_far_as_it_goes(void **state) {
   check_int(early.behind, 77);
 }
 
-static void calls_have_names(void **state) {
-  (void)state;
+check_case(calls_have_names) {
   check_int(strcmp(ddp_call_name(0), ""), 0);
   check_int(strcmp(ddp_call_name(-1), ""), 0);
   check_int(strcmp(ddp_call_name(1), "ddp_group_barrier"), 0);
   check_int(strcmp(ddp_call_name(100000), ""), 0);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(numbers_belong_to_their_thread),
-      check_test(what_is_refused_replaces_the_error),
-      check_test(a_shorter_struct_is_filled_as_far_as_it_goes),
-      check_test(calls_have_names),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

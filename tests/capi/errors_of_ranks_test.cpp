@@ -88,7 +88,7 @@ void run(Path path, int size, Body body, int64_t timeout_ms = 20'000) {
   });
 }
 
-void parameters_that_were_not_marked(Path path) {
+ddp_case_on(kEveryHostPath, parameters_that_were_not_marked) {
   run(path, 4, [](ddp_group* group, int rank) {
     Trainee trainee(group, std::vector<int64_t>(200, 8));
     OK(ddp_model_commit(trainee.model, nullptr));
@@ -119,7 +119,7 @@ void parameters_that_were_not_marked(Path path) {
   });
 }
 
-void replicas_that_drift(Path path) {
+ddp_case_on(kEveryHostPath, replicas_that_drift) {
   run(path, 4, [](ddp_group* group, int rank) {
     Trainee trainee(group, {4, 4, 4}, 2);
     OK(ddp_model_commit(trainee.model, nullptr));
@@ -131,7 +131,7 @@ void replicas_that_drift(Path path) {
   });
 }
 
-void models_that_differ(Path path) {
+ddp_case_on(kEveryHostPath, models_that_differ) {
   run(path, 4, [](ddp_group* group, int rank) {
     {
       const Trainee trainee(group, {4, rank == 1 ? 6 : 5, 4});
@@ -143,7 +143,7 @@ void models_that_differ(Path path) {
   });
 }
 
-void different_calls(Path path) {
+ddp_case_on(kEveryHostPath, different_calls) {
   run(path, 2, [](ddp_group* group, int rank) {
     double numbers[2] = {};
     ABOUT("DIFFERENT_CALLS ranks 0,1 in ddp_group_reduce_metrics and ddp_group_barrier",
@@ -163,7 +163,7 @@ void different_calls(Path path) {
   });
 }
 
-void messages_of_another_size(Path path) {
+ddp_case_on(kEveryHostPath, messages_of_another_size) {
   run(path, 2, [](ddp_group* group, int rank) {
     float data[8] = {};
     const ddp_tensor tensor{data, DDP_F32, DDP_CPU, 0, 1, {rank == 0 ? 8 : 6}};
@@ -181,7 +181,7 @@ void messages_of_another_size(Path path) {
   });
 }
 
-void a_rank_that_is_late(Path path) {
+ddp_case_on(kEveryHostPath, a_rank_that_is_late) {
   run(
       path, 3,
       [](ddp_group* group, int rank) {
@@ -197,7 +197,7 @@ void a_rank_that_is_late(Path path) {
       2'000);
 }
 
-void a_rank_that_leaves(Path path) {
+ddp_case_on(kEveryHostPath, a_rank_that_leaves) {
   run(path, 3, [](ddp_group* group, int rank) {
     if (rank == 2) return;
     ABOUT("ABORTED ranks 2 in ddp_group_barrier", ddp_group_barrier(group));
@@ -205,7 +205,7 @@ void a_rank_that_leaves(Path path) {
 }
 
 /// Killed where ranks are processes.
-void a_rank_that_dies(Path path) {
+ddp_case_on(kEveryHostPath, a_rank_that_dies) {
   if (path == Path::kLocal) return;
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter& report) {
@@ -228,18 +228,3 @@ void a_rank_that_dies(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-#define paths(function)                                                                              \
-  ddp_paths_test(function), {                                                                        \
-#function " on hosts", guarded < &on_path < &function, Path::kHosts>>, nullptr, nullptr, nullptr \
-  }
-
-int main() {
-  const CMUnitTest tests[] = {
-      paths(parameters_that_were_not_marked), paths(replicas_that_drift), paths(models_that_differ), paths(different_calls),
-      paths(messages_of_another_size),        paths(a_rank_that_is_late), paths(a_rank_that_leaves), paths(a_rank_that_dies),
-  };
-  return cmocka_run_group_tests_name("errors_of_ranks", tests, nullptr, nullptr);
-}

@@ -131,7 +131,7 @@ std::vector<End> all_ends() {
           {"SIGTERM", die, DDP_ERROR_PEER_FAILED, kGone}};
 }
 
-void a_step_behind_a_good_pass_is_made_whatever_became_of_the_others(void**) {
+ddp_case(a_step_behind_a_good_pass_is_made_whatever_became_of_the_others) {
   for (const Way way : ways())
     for (const End& end : all_ends()) {
       const Folder folder;
@@ -164,7 +164,7 @@ void a_step_behind_a_good_pass_is_made_whatever_became_of_the_others(void**) {
     }
 }
 
-void ranks_that_return_from_main_lose_no_step(void**) {
+ddp_case(ranks_that_return_from_main_lose_no_step) {
   for (const Way way : ways())
     for (int run = 0; run < 5; ++run) {
       const Folder folder;
@@ -186,7 +186,7 @@ void ranks_that_return_from_main_lose_no_step(void**) {
     }
 }
 
-void who_waits_hears_who_exited_and_who_waited(void**) {
+ddp_case(who_waits_hears_who_exited_and_who_waited) {
   for (const Way way : ways()) {
     const Folder folder;
     Procs procs(2, [&](int rank, Reporter&) {
@@ -201,7 +201,7 @@ void who_waits_hears_who_exited_and_who_waited(void**) {
   }
 }
 
-void an_exit_inside_something_says_so(void**) {
+ddp_case(an_exit_inside_something_says_so) {
   for (const Way way : ways())
     for (const bool in_call : {false, true}) {
       const Folder folder;
@@ -234,7 +234,7 @@ int32_t exit_in_update(void*, const ddp_update_slice*) {
 }
 
 /// The function that the library has called ends the process; it may run on a thread of the library.
-void an_exit_in_a_function_of_the_program_ends_the_process(void**) {
+ddp_case(an_exit_in_a_function_of_the_program_ends_the_process) {
   for (const Way way : ways())
     for (const bool in_backward : {false, true}) {
       const Folder folder;
@@ -267,7 +267,7 @@ ddp_group* group_of_the_handler = nullptr;
 void destroy_at_exit() { ddp_group_destroy(group_of_the_handler); }
 void exit_in_handler(int) { exit(6); }
 
-void handlers_and_signals_find_a_group_that_can_be_destroyed(void**) {
+ddp_case(handlers_and_signals_find_a_group_that_can_be_destroyed) {
   for (const int order :
        {0, 1, 2}) {  // the program's handler comes before the group, behind it, or exit() comes in a signal's
     if (order == 2 && kThreadSanitizer) continue;
@@ -299,7 +299,7 @@ void handlers_and_signals_find_a_group_that_can_be_destroyed(void**) {
   }
 }
 
-void a_child_does_not_say_goodbye_for_its_parent(void**) {
+ddp_case(a_child_does_not_say_goodbye_for_its_parent) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, Way::kSharedMemory, rank, 2);
@@ -328,7 +328,7 @@ void a_child_does_not_say_goodbye_for_its_parent(void**) {
   expect_ends(procs, {0, 0});
 }
 
-void ranks_that_can_recover_go_on_without_who_exited(void**) {
+ddp_case(ranks_that_can_recover_go_on_without_who_exited) {
   for (const int leaver : {0, 1, 2}) {
     const Folder folder;
     Procs procs(3, [&](int rank, Reporter& report) {
@@ -354,7 +354,7 @@ void ranks_that_can_recover_go_on_without_who_exited(void**) {
   }
 }
 
-void sub_groups_and_stopped_ranks_hold_no_exit_up(void**) {
+ddp_case(sub_groups_and_stopped_ranks_hold_no_exit_up) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter& report) {
     Training training(folder, Way::kSharedMemory, rank, 3);
@@ -376,18 +376,3 @@ void sub_groups_and_stopped_ranks_hold_no_exit_up(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_step_behind_a_good_pass_is_made_whatever_became_of_the_others),
-      ddp_test(ranks_that_return_from_main_lose_no_step),
-      ddp_test(who_waits_hears_who_exited_and_who_waited),
-      ddp_test(an_exit_inside_something_says_so),
-      ddp_test(an_exit_in_a_function_of_the_program_ends_the_process),
-      ddp_test(handlers_and_signals_find_a_group_that_can_be_destroyed),
-      ddp_test(a_child_does_not_say_goodbye_for_its_parent),
-      ddp_test(ranks_that_can_recover_go_on_without_who_exited),
-      ddp_test(sub_groups_and_stopped_ranks_hold_no_exit_up),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

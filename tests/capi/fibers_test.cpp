@@ -74,7 +74,7 @@ class Fiber {
   std::vector<char> stack_ = std::vector<char>(512 * 1024);
 };
 
-void functions_of_two_stacks_end_in_any_order(void**) {
+ddp_case(functions_of_two_stacks_end_in_any_order) {
   Fiber first, second;
   first.start();
   second.start();
@@ -88,8 +88,3 @@ void functions_of_two_stacks_end_in_any_order(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(functions_of_two_stacks_end_in_any_order)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

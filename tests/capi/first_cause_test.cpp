@@ -85,7 +85,7 @@ void end_group(const Trainee& trainee, Break how, const std::atomic<bool>& there
   if (how == Break::kAbort) OK(ddp_group_abort(trainee.h.group, "no more milk"));
 }
 
-void every_call_repeats_it_in_every_state(void**) {
+ddp_case(every_call_repeats_it_in_every_state) {
   for (const Break how : {Break::kAbort, Break::kLeave})
     for (const State state : {State::kBuilding, State::kReady, State::kOpen, State::kStepped}) {
       if (how == Break::kLeave && state == State::kOpen) continue;  // to leave an open pass is no good order
@@ -105,7 +105,7 @@ void every_call_repeats_it_in_every_state(void**) {
 }
 
 /// The loop of a program that looks at the last call alone.
-void a_pass_that_could_not_begin_ends_with_the_cause(void**) {
+ddp_case(a_pass_that_could_not_begin_ends_with_the_cause) {
   std::atomic<bool> there{false};
   run_ranks(2, [&](int rank) {
     Trainee trainee("local://begin-failed", rank);
@@ -128,7 +128,7 @@ void a_pass_that_could_not_begin_ends_with_the_cause(void**) {
 }
 
 /// What is wrong with the call itself stays wrong.
-void a_wrong_argument_is_no_cause(void**) {
+ddp_case(a_wrong_argument_is_no_cause) {
   Trainee trainee("local://alone", 0, 1);
   trainee.reach(State::kReady);
   OK(ddp_group_abort(trainee.h.group, "no more milk"));
@@ -137,12 +137,3 @@ void a_wrong_argument_is_no_cause(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_call_repeats_it_in_every_state),
-      ddp_test(a_pass_that_could_not_begin_ends_with_the_cause),
-      ddp_test(a_wrong_argument_is_no_cause),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -192,7 +192,7 @@ void try_way(const Way& way, Trainee& t) {
   expect_equal(number, 2.0, std::string(way.name) + ": the group goes on");
 }
 
-void the_group_status_is_the_only_rule(void**) {
+ddp_case(the_group_status_is_the_only_rule) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     ddp_group_options options = patient_options(rank, 2);
@@ -209,7 +209,7 @@ void the_group_status_is_the_only_rule(void**) {
 }
 
 /// A rank that is late: TIMED_OUT on both, and both continue together.
-void a_late_rank_breaks_it_too(void**) {
+ddp_case(a_late_rank_breaks_it_too) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     ddp_group_options options = patient_options(rank, 2);
@@ -229,11 +229,3 @@ void a_late_rank_breaks_it_too(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_group_status_is_the_only_rule),
-      ddp_test(a_late_rank_breaks_it_too),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

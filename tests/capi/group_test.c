@@ -7,8 +7,7 @@
 
 #include "support/ranks.h"
 
-static void options_have_the_documented_defaults(void **state) {
-  (void)state;
+check_case(options_have_the_documented_defaults) {
   ddp_group_options options;
   check_ok(ddp_group_options_init(&options, sizeof options));
   check_int(options.struct_size, sizeof options);
@@ -45,8 +44,7 @@ static void check_refused(const char *place, const ddp_group_options *options, c
   check_true(group == (ddp_group *)garbage(0));
 }
 
-static void create_refuses_places_that_cannot_be_right(void **state) {
-  (void)state;
+check_case(create_refuses_places_that_cannot_be_right) {
   const ddp_group_options options = one_rank();
   const char *const places[] = {"",           "nonsense",    "gopher://host:1", "tcp://",
                                 "tcp://host", "tcp://host:", "tcp://host:0x1",  "tcp://host:70000",
@@ -55,8 +53,7 @@ static void create_refuses_places_that_cannot_be_right(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_create("local://x", &options, NULL));
 }
 
-static void create_refuses_options_that_cannot_be_right(void **state) {
-  (void)state;
+check_case(create_refuses_options_that_cannot_be_right) {
   ddp_group_options options = one_rank();
 #define REFUSED(member, value)                                    \
   do {                                                            \
@@ -91,8 +88,7 @@ static void create_refuses_options_that_cannot_be_right(void **state) {
   check_refused("local://wrong", &options, __FILE__, __LINE__); /* a communicator has been made with its own */
 }
 
-static void options_of_an_older_and_a_newer_program_work(void **state) {
-  (void)state;
+check_case(options_of_an_older_and_a_newer_program_work) {
   struct {
     ddp_group_options known;
     int64_t unknown;
@@ -118,8 +114,7 @@ static void options_of_an_older_and_a_newer_program_work(void **state) {
   check_true(group == NULL);
 }
 
-static void constants_describe_the_group(void **state) {
-  (void)state;
+check_case(constants_describe_the_group) {
   ddp_group *group = alone();
   check_int(ddp_group_get_rank(group), 0);
   check_int(ddp_group_get_size(group), 1);
@@ -128,8 +123,7 @@ static void constants_describe_the_group(void **state) {
   ddp_group_destroy(group);
 }
 
-static void collectives_on_one_rank_change_nothing(void **state) {
-  (void)state;
+check_case(collectives_on_one_rank_change_nothing) {
   ddp_group *group = alone();
   float values[3] = {1.5f, -2.0f, 3e38f}, copy[3] = {0, 0, 0};
   int64_t whole[2] = {INT64_MAX, -7};
@@ -157,8 +151,7 @@ static void collectives_on_one_rank_change_nothing(void **state) {
   ddp_group_destroy(group);
 }
 
-static void collectives_refuse_wrong_arguments(void **state) {
-  (void)state;
+check_case(collectives_refuse_wrong_arguments) {
   ddp_group *group = alone();
   float values[4] = {1, 2, 3, 4};
   const ddp_tensor good = vector_of(values, DDP_F32, 2), longer = vector_of(values, DDP_F32, 3),
@@ -201,8 +194,7 @@ static void collectives_refuse_wrong_arguments(void **state) {
   ddp_group_destroy(group);
 }
 
-static void alloc_gives_zeroed_aligned_memory(void **state) {
-  (void)state;
+check_case(alloc_gives_zeroed_aligned_memory) {
   ddp_group *group = alone(), *other = alone();
   unsigned char *data = NULL, *more = NULL;
   check_ok(ddp_group_alloc(group, 1000, (void **)&data));
@@ -250,8 +242,7 @@ static void every_call_refuses(ddp_group *group) {
   check_true(data == NULL);
 }
 
-static void handles_that_are_none_are_refused_untouched(void **state) {
-  (void)state;
+check_case(handles_that_are_none_are_refused_untouched) {
   ddp_group *group = alone(), *destroyed = group;
   ddp_model *model = NULL;
   check_ok(ddp_model_create(group, NULL, &model));
@@ -268,8 +259,7 @@ static void handles_that_are_none_are_refused_untouched(void **state) {
   ddp_group_destroy(NULL);
 }
 
-static void abort_breaks_the_group_with_its_reason(void **state) {
-  (void)state;
+check_case(abort_breaks_the_group_with_its_reason) {
   ddp_group *group = alone();
   float value = 1;
   const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
@@ -290,8 +280,7 @@ static void abort_breaks_the_group_with_its_reason(void **state) {
 }
 
 /* The child's exit code is whether it was refused; closing the group there sends no goodbye. */
-static void a_fork_of_the_process_is_refused(void **state) {
-  (void)state;
+check_case(a_fork_of_the_process_is_refused) {
   ddp_group *group = alone();
   check_ok(ddp_group_barrier(group));
   const pid_t child = fork();
@@ -306,13 +295,11 @@ static void a_fork_of_the_process_is_refused(void **state) {
   ddp_group_destroy(group);
 }
 
-static void groups_come_and_go(void **state) {
-  (void)state;
+check_case(groups_come_and_go) {
   for (int i = 0; i < 200; i++) ddp_group_destroy(alone());
 }
 
-static void who_is_there_is_asked_in_two_steps(void **state) {
-  (void)state;
+check_case(who_is_there_is_asked_in_two_steps) {
   ddp_status (*const ask[])(const ddp_group *, int32_t *, int32_t, int32_t *) = {
       ddp_group_get_failed, ddp_group_get_gone, ddp_group_get_joined, ddp_group_get_renumbered};
   ddp_group_options options = one_rank();
@@ -337,8 +324,7 @@ static void who_is_there_is_asked_in_two_steps(void **state) {
   }
 }
 
-static void progress_names_the_last_call(void **state) {
-  (void)state;
+check_case(progress_names_the_last_call) {
   ddp_group_options options = one_rank();
   ddp_group *group = NULL;
   ddp_rank_progress at;
@@ -361,24 +347,4 @@ static void progress_names_the_last_call(void **state) {
   check_text(ddp_call_name(at.call), "ddp_group_barrier");
   check_int(at.in_call, 0);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(options_have_the_documented_defaults),
-      check_test(create_refuses_places_that_cannot_be_right),
-      check_test(create_refuses_options_that_cannot_be_right),
-      check_test(options_of_an_older_and_a_newer_program_work),
-      check_test(constants_describe_the_group),
-      check_test(collectives_on_one_rank_change_nothing),
-      check_test(collectives_refuse_wrong_arguments),
-      check_test(alloc_gives_zeroed_aligned_memory),
-      check_test(handles_that_are_none_are_refused_untouched),
-      check_test(abort_breaks_the_group_with_its_reason),
-      check_test(a_fork_of_the_process_is_refused),
-      check_test(who_is_there_is_asked_in_two_steps),
-      check_test(progress_names_the_last_call),
-      check_test(groups_come_and_go),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static int32_t average(void *user_data, ddp_bucket *bucket) {
   return ddp_group_all_reduce(group, &whole, DDP_AVERAGE, NULL);
 }
 
-static void train_with_a_callback(rank *self) {
+check_ranks_case(a_callback_reduces_and_its_failure_is_everybodys, 2) {
   hooked h;
   ddp_group *group = NULL;
   build(&h, self);
@@ -127,12 +127,7 @@ static void train_with_a_callback(rank *self) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_bucket_set_error(h.kept, "too late"));
 }
 
-static void a_callback_reduces_and_its_failure_is_everybodys(void **state) {
-  (void)state;
-  run_ranks(2, "local://hook-callback", train_with_a_callback, NULL);
-}
-
-static void train_pulled(rank *self) {
+check_ranks_case(buckets_can_be_pulled, 2) {
   hooked h;
   ddp_bucket *bucket = NULL;
   ddp_tensor whole;
@@ -174,11 +169,6 @@ static void train_pulled(rank *self) {
   ddp_model_destroy(h.model);
 }
 
-static void buckets_can_be_pulled(void **state) {
-  (void)state;
-  run_ranks(2, "local://hook-pulled", train_pulled, NULL);
-}
-
 static void train_with(rank *self, ddp_dtype wire) {
   hooked h;
   build_with(&h, self, wire);
@@ -196,7 +186,7 @@ static void train_with(rank *self, ddp_dtype wire) {
   ddp_model_destroy(h.model);
 }
 
-static void train_rounded(rank *self) {
+check_ranks_case(gradients_travel_with_16_bits_if_the_model_says_so, 2) {
   ddp_model_options options;
   ddp_model *model = NULL;
   train_with(self, DDP_F16);
@@ -207,14 +197,9 @@ static void train_rounded(rank *self) {
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(self->group, &options, &model), "wire is 2");
 }
 
-static void gradients_travel_with_16_bits_if_the_model_says_so(void **state) {
-  (void)state;
-  run_ranks(2, "local://wire-16", train_rounded, NULL);
-}
-
 static int32_t by_powersgd(void *user_data, ddp_bucket *bucket) { return ddp_hook_powersgd(user_data, bucket); }
 
-static void train_low_rank(rank *self) {
+check_ranks_case(powersgd_is_exact_for_a_matrix_of_its_rank, 2) {
   for (int called = 0; called < 2; called++) {
     float value[20 * 30] = {0}, grad[20 * 30];
     const int64_t shape[2] = {20, 30};
@@ -251,13 +236,7 @@ static void train_low_rank(rank *self) {
   }
 }
 
-static void powersgd_is_exact_for_a_matrix_of_its_rank(void **state) {
-  (void)state;
-  run_ranks(2, "local://hook-powersgd", train_low_rank, NULL);
-}
-
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   int rubbish[64] = {0};
   hooked h;
   memset(&h, 0, sizeof h);
@@ -279,8 +258,7 @@ static void wrong_arguments_are_refused(void **state) {
   check_int(ddp_bucket_get_parameter_count((ddp_bucket *)rubbish), -1);
 }
 
-static void no_hook_is_the_plain_mean(void **state) {
-  (void)state;
+check_case(no_hook_is_the_plain_mean) {
   rank self = {0, 1, alone(), NULL, NULL, NULL};
   hooked h;
   build(&h, &self);
@@ -294,16 +272,4 @@ static void no_hook_is_the_plain_mean(void **state) {
   check_number(h.grad[1][7], 8);
   ddp_model_destroy(h.model);
   ddp_group_destroy(self.group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_callback_reduces_and_its_failure_is_everybodys),
-      check_test(buckets_can_be_pulled),
-      check_test(gradients_travel_with_16_bits_if_the_model_says_so),
-      check_test(powersgd_is_exact_for_a_matrix_of_its_rank),
-      check_test(wrong_arguments_are_refused),
-      check_test(no_hook_is_the_plain_mean),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,13 +85,13 @@ void join_and_join_again(Survival plan, std::optional<Impostor::Manner> stranger
   munmap(shared, sizeof *shared);
 }
 
-void at_the_address_of_tcp(void**) {
+ddp_case(at_the_address_of_tcp) {
   Survival plan;
   plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port());
   join_and_join_again(plan);
 }
 
-void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
+ddp_case(at_the_address_of_tcp_with_a_token_and_a_name) {
   setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
   Survival plan;
   plan.rendezvous = "tcp://127.0.0.1:" + std::to_string(free_port()) + "#training";
@@ -100,7 +100,7 @@ void at_the_address_of_tcp_with_a_token_and_a_name(void**) {
 }
 
 /// He keeps no rank out, and delays no recovery.
-void at_the_address_that_a_stranger_has_taken(void**) {
+ddp_case(at_the_address_that_a_stranger_has_taken) {
   setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
   for (const Impostor::Manner manner : Impostor::kManners) {
     std::printf("he %s\n", Impostor::name_of(manner));
@@ -113,7 +113,7 @@ void at_the_address_that_a_stranger_has_taken(void**) {
 
 /// A newcomer has only MASTER_ADDR and MASTER_PORT. The ranks before it may have been started by a launcher whose variables
 /// mean that all are on this host, so that they meet at the loopback, whatever the name of the host stands for.
-void at_the_address_of_the_environment(void**) {
+ddp_case(at_the_address_of_the_environment) {
   std::array<char, 256> name{};
   expect(gethostname(name.data(), name.size() - 1) == 0, "this host has a name");
   for (const char* const local_size : {"", "3"}) {
@@ -137,7 +137,7 @@ std::string refused(const char* rendezvous, ddp_status expected) {
   return ddp_last_error();
 }
 
-void who_finds_nobody_is_told_what_to_do(void**) {
+ddp_case(who_finds_nobody_is_told_what_to_do) {
   expect_contains(refused("env://", DDP_ERROR_INVALID_ARGUMENT), "set MASTER_ADDR and MASTER_PORT");
   const std::string port = std::to_string(free_port());
   setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -156,7 +156,7 @@ void who_finds_nobody_is_told_what_to_do(void**) {
   expect_contains(refused(("file://" + folder.path() + "/meet").c_str(), DDP_ERROR_TIMED_OUT), "/meet.join");
 }
 
-void in_the_store_of_the_program(void**) {
+ddp_case(in_the_store_of_the_program) {
   const Folder folder;
   FolderStore kept(folder.path());
   ddp_store store{sizeof(ddp_store), FolderStore::set, FolderStore::get, &kept};
@@ -167,7 +167,7 @@ void in_the_store_of_the_program(void**) {
 }
 
 /// A rank of another host comes to one that is alone.
-void to_a_rank_that_is_alone_from_another_host(void**) {
+ddp_case(to_a_rank_that_is_alone_from_another_host) {
   if (!gloo_is_there()) return;
   const Folder folder;
   auto* const ending =
@@ -195,16 +195,3 @@ void to_a_rank_that_is_alone_from_another_host(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(at_the_address_of_tcp),
-      ddp_test(at_the_address_of_tcp_with_a_token_and_a_name),
-      ddp_test(at_the_address_that_a_stranger_has_taken),
-      ddp_test(at_the_address_of_the_environment),
-      ddp_test(who_finds_nobody_is_told_what_to_do),
-      ddp_test(in_the_store_of_the_program),
-      ddp_test(to_a_rank_that_is_alone_from_another_host),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -45,7 +45,7 @@ struct Alone {
   }
 };
 
-void what_cannot_be_kept_is_refused(void**) {
+ddp_case(what_cannot_be_kept_is_refused) {
   Alone(0).refuses(DDP_ERROR_INVALID_STATE, "recoverable");
   Alone alone(1);
   alone.refuses(DDP_ERROR_INVALID_ARGUMENT, "count", 0);
@@ -68,8 +68,3 @@ void what_cannot_be_kept_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(what_cannot_be_kept_is_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -117,7 +117,7 @@ void expect_ended(const ProcResult& result, const std::string& said) {
 }
 
 /// exit() gives what it has posted before it says goodbye.
-void a_rank_that_exits_behind_its_step_gives_its_values(void**) {
+ddp_case(a_rank_that_exits_behind_its_step_gives_its_values) {
   constexpr int64_t kSteps = 4;
   const std::string wanted = replay(kSteps);
   for (const Hosts hosts : all_hosts())
@@ -139,7 +139,7 @@ void a_rank_that_exits_behind_its_step_gives_its_values(void**) {
 }
 
 /// With a guard the first value is in memory of the library until it is waited for, and lost with it.
-void behind_a_failure_no_guarded_value_is_taken_for_new(void**) {
+ddp_case(behind_a_failure_no_guarded_value_is_taken_for_new) {
   setenv("DDP_GUARD_VALUES", "1", 1);
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter& report) {
@@ -175,7 +175,7 @@ void train(Training& training, int64_t until, const std::function<void(int64_t)>
   }
 }
 
-void a_rank_joins_while_values_come(void**) {
+ddp_case(a_rank_joins_while_values_come) {
   constexpr int64_t kSteps = 60;
   const std::string wanted = replay(kSteps);
   for (const Hosts hosts : all_hosts()) {
@@ -208,12 +208,3 @@ void a_rank_joins_while_values_come(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_that_exits_behind_its_step_gives_its_values),
-      ddp_test(behind_a_failure_no_guarded_value_is_taken_for_new),
-      ddp_test(a_rank_joins_while_values_come),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

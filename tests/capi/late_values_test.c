@@ -17,22 +17,17 @@ static ddp_optimizer *late_sgd(ddp_model *model) {
   return optimizer;
 }
 
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(wrong_arguments_are_refused, open_fixture(f)) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(NULL, 0, NULL));
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f.model, 2, NULL), "2 parameters");
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f.model, -1, NULL), "index is -1");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f->model, 2, NULL), "2 parameters");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_value(f->model, -1, NULL), "index is -1");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_wait_values(NULL));
   check_int(ddp_model_value_ready(NULL, 0), -1);
-  check_int(ddp_model_value_ready(f.model, 2), -1);
+  check_int(ddp_model_value_ready(f->model, 2), -1);
   assert_non_null(strstr(ddp_last_error(), "2 parameters"));
-  close_fixture(&f);
 }
 
-static void there_is_nothing_to_wait_for_alone(void **state) {
-  (void)state;
+check_case(there_is_nothing_to_wait_for_alone) {
   fixture f;
   open_fixture(&f);
   check_int(ddp_model_value_ready(f.model, 0), 1);
@@ -67,7 +62,7 @@ static ddp_model *open_trained(ddp_group *group, trained *t) {
 }
 
 /* Each parameter is waited for before it is read; the mean of the ranks' gradients is 1. */
-static void train(rank *self) {
+check_ranks_case(two_ranks_train, 2) {
   trained *const t = calloc(1, sizeof *t);
   ddp_model *const model = open_trained(self->group, t);
   ddp_optimizer *optimizer = late_sgd(model);
@@ -93,14 +88,9 @@ static void train(rank *self) {
   free(t);
 }
 
-static void two_ranks_train(void **state) {
-  (void)state;
-  run_ranks(2, "local://late-values", train, NULL);
-}
-
 /* The ranks make the last step of the first optimizer and that of the second at different times, so a second step that did
  * not wait would come before the gathers of the first on one rank and behind them on the other. */
-static void replace_optimizer(rank *self) {
+check_ranks_case(another_optimizer_waits_too, 2) {
   ddp_optimizer *next = NULL;
   trained *const t = calloc(1, sizeof *t);
   ddp_model *const model = open_trained(self->group, t);
@@ -125,19 +115,4 @@ static void replace_optimizer(rank *self) {
   ddp_optimizer_destroy(next);
   ddp_model_destroy(model);
   free(t);
-}
-
-static void another_optimizer_waits_too(void **state) {
-  (void)state;
-  run_ranks(2, "local://late-values-replaced", replace_optimizer, NULL);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(wrong_arguments_are_refused),
-      check_test(there_is_nothing_to_wait_for_alone),
-      check_test(two_ranks_train),
-      check_test(another_optimizer_waits_too),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

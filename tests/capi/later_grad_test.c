@@ -41,8 +41,7 @@ static ddp_status pass(world *self) {
   return ddp_model_end_backward(self->model, NULL);
 }
 
-static void a_gradient_is_given_and_taken_back(void **state) {
-  (void)state;
+check_case(a_gradient_is_given_and_taken_back) {
   world self;
   ddp_tensor found;
   ddp_optimizer *optimizer = NULL;
@@ -71,8 +70,7 @@ static void a_gradient_is_given_and_taken_back(void **state) {
   destroy(&self);
 }
 
-static void it_may_be_given_before_the_commit(void **state) {
-  (void)state;
+check_case(it_may_be_given_before_the_commit) {
   world self;
   make(&self);
   give(&self);
@@ -81,8 +79,7 @@ static void it_may_be_given_before_the_commit(void **state) {
   destroy(&self);
 }
 
-static void what_needs_it_is_refused_with_its_name(void **state) {
-  (void)state;
+check_case(what_needs_it_is_refused_with_its_name) {
   world self;
   double norm = 0;
   int32_t found = -1, count = 0;
@@ -109,8 +106,7 @@ static void what_needs_it_is_refused_with_its_name(void **state) {
   destroy(&self);
 }
 
-static void two_gradients_do_not_share_memory(void **state) {
-  (void)state;
+check_case(two_gradients_do_not_share_memory) {
   world self;
   make(&self);
   check_ok(ddp_model_commit(self.model, NULL));
@@ -127,8 +123,7 @@ static void two_gradients_do_not_share_memory(void **state) {
   destroy(&self);
 }
 
-static void other_parameters_keep_their_gradient(void **state) {
-  (void)state;
+check_case(other_parameters_keep_their_gradient) {
   world self;
   make(&self);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(self.model, 1, NULL));
@@ -136,8 +131,7 @@ static void other_parameters_keep_their_gradient(void **state) {
   destroy(&self);
 }
 
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   world self;
   int32_t index = 7;
   float value[4] = {0, 0, 0, 0};
@@ -161,13 +155,4 @@ static void wrong_arguments_are_refused(void **state) {
   for (int32_t each = 0; each < 3; each++) check_ok(ddp_model_mark_ready(self.model, each, NULL));
   check_ok(ddp_model_end_backward(self.model, NULL));
   destroy(&self);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_gradient_is_given_and_taken_back),     check_test(it_may_be_given_before_the_commit),
-      check_test(what_needs_it_is_refused_with_its_name), check_test(two_gradients_do_not_share_memory),
-      check_test(other_parameters_keep_their_gradient),   check_test(wrong_arguments_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,7 @@
  * read. */
 #include "support/ranks.h"
 
-static void lengths_that_no_machine_can_address_are_refused(void **state) {
-  (void)state;
+check_case(lengths_that_no_machine_can_address_are_refused) {
   static float data[4];
   const int64_t lengths[] = {((int64_t)1 << 61) - 1, (int64_t)1 << 57, INT64_MAX};
   const ddp_dtype types[] = {DDP_F32, DDP_F64, DDP_C64};
@@ -33,9 +32,4 @@ static void lengths_that_no_machine_can_address_are_refused(void **state) {
       ddp_model_destroy(model);
     }
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {check_test(lengths_that_no_machine_can_address_are_refused)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

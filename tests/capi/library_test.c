@@ -6,23 +6,20 @@
 
 #include "support/check.h"
 
-static void version_is_the_headers(void **state) {
-  (void)state;
+check_case(version_is_the_headers) {
   check_int(ddp_version(), DDP_VERSION);
   check_text(ddp_version_string(), DDP_VERSION_STRING);
   check_int(ddp_version() / 1000000, atoi(ddp_version_string()));
 }
 
-static void build_info_is_one_line_with_the_version(void **state) {
-  (void)state;
+check_case(build_info_is_one_line_with_the_version) {
   const char *text = ddp_build_info();
   check_text(text, DDP_VERSION_STRING);
   check_true(strchr(text, '\n') == NULL);
   check_true(text == ddp_build_info());
 }
 
-static void build_info_names_compiler_build_type_and_modules(void **state) {
-  (void)state;
+check_case(build_info_names_compiler_build_type_and_modules) {
   const char *text = ddp_build_info(), *folders = getenv("DDP_MODULE_PATH");
   char file[4096], found[4200];
 #ifdef __clang__
@@ -47,8 +44,7 @@ static void build_info_names_compiler_build_type_and_modules(void **state) {
   }
 }
 
-static void status_names_are_the_enumerators(void **state) {
-  (void)state;
+check_case(status_names_are_the_enumerators) {
   check_int(strcmp(ddp_status_name(DDP_OK), "DDP_OK"), 0);
   check_int(strcmp(ddp_status_name(DDP_ERROR_INVALID_ARGUMENT), "DDP_ERROR_INVALID_ARGUMENT"), 0);
   check_int(strcmp(ddp_status_name(DDP_ERROR_TIMED_OUT), "DDP_ERROR_TIMED_OUT"), 0);
@@ -64,8 +60,7 @@ static void *text_of_a_fresh_thread(void *argument) {
   return NULL;
 }
 
-static void error_text_belongs_to_its_thread(void **state) {
-  (void)state;
+check_case(error_text_belongs_to_its_thread) {
   pthread_t thread;
   (void)ddp_set_log((ddp_log_level)99, NULL, NULL);
   check_text(ddp_last_error(), "ddp_set_log");
@@ -74,8 +69,7 @@ static void error_text_belongs_to_its_thread(void **state) {
   check_text(ddp_last_error(), "ddp_set_log");
 }
 
-static void copied_text_is_cut_and_terminated(void **state) {
-  (void)state;
+check_case(copied_text_is_cut_and_terminated) {
   char buffer[8], whole[4096];
   (void)ddp_set_log((ddp_log_level)99, NULL, NULL);
   const int64_t needed = (int64_t)strlen(ddp_last_error()) + 1;
@@ -99,8 +93,7 @@ static void count_message(void *user_data, ddp_log_level level, const char *text
   ++*(int *)user_data;
 }
 
-static void log_goes_where_it_was_sent(void **state) {
-  (void)state;
+check_case(log_goes_where_it_was_sent) {
   int messages = 0;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_set_log((ddp_log_level)-1, NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_set_log((ddp_log_level)5, count_message, &messages));
@@ -109,8 +102,7 @@ static void log_goes_where_it_was_sent(void **state) {
   check_int(messages, 0);
 }
 
-static void tensor_init_describes_a_dense_tensor(void **state) {
-  (void)state;
+check_case(tensor_init_describes_a_dense_tensor) {
   float data[6];
   const int64_t shape[] = {2, 3};
   ddp_tensor tensor;
@@ -129,8 +121,7 @@ static void tensor_init_describes_a_dense_tensor(void **state) {
   check_ok(ddp_tensor_init(&tensor, NULL, DDP_F32, 1, none));
 }
 
-static void tensor_init_refuses_what_is_no_tensor(void **state) {
-  (void)state;
+check_case(tensor_init_refuses_what_is_no_tensor) {
   float data[6];
   const int64_t shape[] = {2, 3}, negative[] = {2, -3}, huge[] = {INT64_MAX, 16};
   const int64_t many[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -196,8 +187,7 @@ static ddp_status init_state(void *o, int64_t size) { return ddp_state_init(o, s
 static ddp_status init_load(void *o, int64_t size) { return ddp_load_options_init(o, size); }
 static ddp_status init_sampler(void *o, int64_t size) { return ddp_sampler_init(o, size); }
 
-static void every_init_keeps_the_struct_size_rule(void **state) {
-  (void)state;
+check_case(every_init_keeps_the_struct_size_rule) {
   check_init(init_group, sizeof(ddp_group_options));
   check_init(init_model, sizeof(ddp_model_options));
   check_init(init_optimizer, sizeof(ddp_optimizer_options));
@@ -207,20 +197,4 @@ static void every_init_keeps_the_struct_size_rule(void **state) {
   check_init(init_state, sizeof(ddp_state));
   check_init(init_load, sizeof(ddp_load_options));
   check_init(init_sampler, sizeof(ddp_sampler));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(version_is_the_headers),
-      check_test(build_info_is_one_line_with_the_version),
-      check_test(build_info_names_compiler_build_type_and_modules),
-      check_test(status_names_are_the_enumerators),
-      check_test(error_text_belongs_to_its_thread),
-      check_test(copied_text_is_cut_and_terminated),
-      check_test(log_goes_where_it_was_sent),
-      check_test(tensor_init_describes_a_dense_tensor),
-      check_test(tensor_init_refuses_what_is_no_tensor),
-      check_test(every_init_keeps_the_struct_size_rule),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* Local passes and the mean of the parameters, through the C API. Ranks are threads. */
 #include "support/ranks.h"
 
-static void train(rank *self) {
+check_ranks_case(local_steps_and_their_mean, 2) {
   float value[3] = {1, 2, 3}, grad[3];
   ddp_model *model = NULL;
   ddp_optimizer *optimizer = NULL;
@@ -35,19 +35,8 @@ static void train(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void local_steps_and_their_mean(void **state) {
-  (void)state;
-  run_ranks(2, "local://local-sgd", train, NULL);
-}
-
-static void wrong_handles_are_refused(void **state) {
-  (void)state;
+check_case(wrong_handles_are_refused) {
   int rubbish[64] = {0};
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters(NULL, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters((ddp_model *)rubbish, NULL));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {check_test(local_steps_and_their_mean), check_test(wrong_handles_are_refused)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

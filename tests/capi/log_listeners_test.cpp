@@ -58,7 +58,7 @@ class Silence {
   Silence(const Silence&) = delete;
 };
 
-void each_listener_gets_its_level(void**) {
+ddp_case(each_listener_gets_its_level) {
   const Silence silence;
   ddp_group* const group = create_group("local://levels", patient_options(0, 1));
   Heard debug, warning, none;
@@ -80,7 +80,7 @@ void each_listener_gets_its_level(void**) {
 }
 
 /// Also of what threads of the library log, which a rank starts.
-void a_message_tells_its_group_and_rank(void**) {
+ddp_case(a_message_tells_its_group_and_rank) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     OK(ddp_set_log(DDP_LOG_OFF, nullptr, nullptr));
@@ -133,7 +133,7 @@ void removes_itself(void* user_data, const ddp_log_message*, const char*) {
   make_it_log(inside.group);  // goes to stderr alone, and nothing waits
 }
 
-void a_listener_may_add_and_remove_inside_its_call(void**) {
+ddp_case(a_listener_may_add_and_remove_inside_its_call) {
   const Silence silence;
   Inside inside;
   inside.group = create_group("local://inside", patient_options(0, 1));
@@ -167,7 +167,7 @@ struct Mortal {
   }
 };
 
-void nothing_is_called_after_its_removal(void**) {
+ddp_case(nothing_is_called_after_its_removal) {
   const Silence silence;
   std::atomic<bool> stop{false};
   std::vector<std::thread> loggers;
@@ -201,7 +201,7 @@ void nothing_is_called_after_its_removal(void**) {
 
 void throws(void*, const ddp_log_message*, const char*) { throw std::runtime_error("the listener is broken"); }
 
-void the_others_hear_what_one_fails_on(void**) {
+ddp_case(the_others_hear_what_one_fails_on) {
   const Silence silence;
   ddp_group* const group = create_group("local://throws", patient_options(0, 1));
   Heard heard;
@@ -213,7 +213,7 @@ void the_others_hear_what_one_fails_on(void**) {
   ddp_group_destroy(group);
 }
 
-void a_fork_logs_to_the_same_listeners(void**) {
+ddp_case(a_fork_logs_to_the_same_listeners) {
   const Silence silence;
   Heard heard;
   const int64_t number = add(DDP_LOG_WARNING, Heard::take, &heard);
@@ -229,7 +229,7 @@ void a_fork_logs_to_the_same_listeners(void**) {
   expect(heard.texts.empty(), "the parent has heard nothing");
 }
 
-void wrong_arguments_are_refused(void**) {
+ddp_case(wrong_arguments_are_refused) {
   int64_t number = 7;
   const auto refused = [](ddp_status status) { return status == DDP_ERROR_INVALID_ARGUMENT; };
   expect(refused(ddp_add_log_listener(DDP_LOG_INFO, nullptr, nullptr, &number)), "no function");
@@ -246,7 +246,7 @@ void wrong_arguments_are_refused(void**) {
   OK(ddp_remove_log_listener(added));
 }
 
-void there_is_room_for_64(void**) {
+ddp_case(there_is_room_for_64) {
   std::vector<int64_t> numbers;
   Heard heard;
   for (int at = 0; at < 64; ++at) numbers.push_back(add(DDP_LOG_OFF, Heard::take, &heard));
@@ -259,17 +259,3 @@ void there_is_room_for_64(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(each_listener_gets_its_level),
-      ddp_test(a_message_tells_its_group_and_rank),
-      ddp_test(a_listener_may_add_and_remove_inside_its_call),
-      ddp_test(nothing_is_called_after_its_removal),
-      ddp_test(the_others_hear_what_one_fails_on),
-      ddp_test(a_fork_logs_to_the_same_listeners),
-      ddp_test(wrong_arguments_are_refused),
-      ddp_test(there_is_room_for_64),
-  };
-  return cmocka_run_group_tests_name("log_listeners", tests, nullptr, nullptr);
-}

@@ -17,8 +17,7 @@ static ddp_group *alone(void) {
   return group;
 }
 
-static void numbers_of_any_value_are_taken(void **state) {
-  (void)state;
+check_case(numbers_of_any_value_are_taken) {
   ddp_group *group = alone();
   const double values[] = {0, -1e300, NAN, INFINITY, 3};
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i) check_ok(ddp_group_log_metric(group, "loss", values[i]));
@@ -28,8 +27,7 @@ static void numbers_of_any_value_are_taken(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_log_metric(group, "loss", 1));
 }
 
-static void names_are_checked(void **state) {
-  (void)state;
+check_case(names_are_checked) {
   ddp_group *group = alone();
   char longest[65];
   memset(longest, 'x', sizeof longest);
@@ -46,8 +44,7 @@ static void names_are_checked(void **state) {
 }
 
 /* Of a process, so all of its groups share them. */
-static void names_are_counted(void **state) {
-  (void)state;
+check_case(names_are_counted) {
   ddp_group *first = alone(), *second = alone();
   char name[16];
   int taken = 0;
@@ -61,13 +58,4 @@ static void names_are_counted(void **state) {
   check_ok(ddp_group_log_metric(second, "n0", 1));
   ddp_group_destroy(first);
   ddp_group_destroy(second);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(numbers_of_any_value_are_taken),
-      check_test(names_are_checked),
-      check_test(names_are_counted),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

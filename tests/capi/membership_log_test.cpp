@@ -27,7 +27,7 @@ std::vector<uint64_t> members_of_steps(const std::vector<json>& lines, int64_t s
 }
 
 // Rank 0 dies too, so another rank continues the log.
-void a_run_that_lost_ranks_is_made_again_from_its_log(void**) {
+ddp_case(a_run_that_lost_ranks_is_made_again_from_its_log) {
   const Folder folder;
   const std::string path = folder.path() + "/log";
   Survival plan;
@@ -61,8 +61,3 @@ void a_run_that_lost_ranks_is_made_again_from_its_log(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_run_that_lost_ranks_is_made_again_from_its_log)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -45,14 +45,12 @@ static void outlive(rank *self) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_memory_release(own));
 }
 
-static void memory_outlives_its_model_and_group(void **state) {
-  (void)state;
+check_case(memory_outlives_its_model_and_group) {
   run_ranks(1, "local://one", outlive, NULL);   /* from the heap */
   run_ranks(3, "local://three", outlive, NULL); /* from shared memory */
 }
 
-static void what_is_held_is_not_handed_out_again(void **state) {
-  (void)state;
+check_case(what_is_held_is_not_handed_out_again) {
   ddp_group *group = alone();
   void *first = NULL, *second = NULL;
   check_ok(ddp_group_alloc(group, 4096, &first));
@@ -68,8 +66,7 @@ static void what_is_held_is_not_handed_out_again(void **state) {
   check_ok(ddp_memory_release(first));
 }
 
-static void other_addresses_are_refused(void **state) {
-  (void)state;
+check_case(other_addresses_are_refused) {
   float value[1000] = {0};
   ddp_tensor grad;
   ddp_group *group = alone();
@@ -94,8 +91,7 @@ static int32_t hold_contents(void *user_data, ddp_bucket *bucket) {
   return 0;
 }
 
-static void contents_of_a_bucket_can_be_held(void **state) {
-  (void)state;
+check_case(contents_of_a_bucket_can_be_held) {
   float value[4] = {0}, *seen = NULL;
   ddp_tensor grad, tensor = vector_of(value, DDP_F32, 4);
   ddp_group *group = alone();
@@ -117,7 +113,7 @@ static void contents_of_a_bucket_can_be_held(void **state) {
 }
 
 /* A fork has the parent's pages: memory that it releases must stay as it is here. */
-static void fork_and_release(rank *self) {
+check_ranks_case(a_fork_lets_go_of_nothing, 2) {
   float *own = NULL;
   int status = -1;
   check_ok(ddp_group_alloc(self->group, 4 << 20, (void **)&own));
@@ -139,11 +135,6 @@ static void fork_and_release(rank *self) {
   check_ok(ddp_memory_release(own));
 }
 
-static void a_fork_lets_go_of_nothing(void **state) {
-  (void)state;
-  run_ranks(2, "local://fork", fork_and_release, NULL);
-}
-
 static int64_t mapped_pages(void) {
   long long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -162,20 +153,10 @@ static void nothing(rank *self) {
   check_ok(ddp_memory_release(grad.data));
 }
 
-static void many_models_leave_nothing_mapped(void **state) {
-  (void)state;
+check_case(many_models_leave_nothing_mapped) {
   run_ranks(2, "local://first", nothing, NULL); /* what threads and the allocator keep is there now */
   const int64_t before = mapped_pages();
   for (int round = 0; round < 20; round++) run_ranks(2, "local://again", nothing, NULL);
   /* One region left behind would be as large as the memory of the machine; stacks and arenas of threads come and go. */
   check_true(mapped_pages() - before < 256 << 8);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(memory_outlives_its_model_and_group), check_test(what_is_held_is_not_handed_out_again),
-      check_test(other_addresses_are_refused),         check_test(contents_of_a_bucket_can_be_held),
-      check_test(a_fork_lets_go_of_nothing),           check_test(many_models_leave_nothing_mapped),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

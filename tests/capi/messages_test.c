@@ -2,7 +2,7 @@
 /* ddp/messages.h from C: what each call does on ranks that are threads, wrong arguments, and states. */
 #include "support/ranks.h"
 
-static void send_and_receive(rank *self) {
+check_ranks_case(a_message_goes_from_one_rank_to_the_other, 2) {
   float numbers[3] = {1, 2, 3}, got[3] = {0, 0, 0};
   int32_t source = -7;
   const ddp_tensor given = vector_of(numbers, DDP_F32, 3), taken = vector_of(got, DDP_F32, 3);
@@ -16,12 +16,7 @@ static void send_and_receive(rank *self) {
   check_ok(ddp_group_barrier(self->group));
 }
 
-static void a_message_goes_from_one_rank_to_the_other(void **state) {
-  (void)state;
-  run_ranks(2, "local://messages", send_and_receive, NULL);
-}
-
-static void wrong_arguments(rank *self) {
+check_ranks_case(wrong_arguments_are_refused_before_anything_is_sent, 2) {
   float numbers[4] = {1, 2, 3, 4}, more[4] = {0, 0, 0, 0};
   int32_t source = -7;
   const ddp_tensor given = vector_of(numbers, DDP_F32, 2), odd = vector_of(numbers, DDP_F32, 3),
@@ -65,12 +60,7 @@ static void wrong_arguments(rank *self) {
   check_ok(ddp_group_barrier(group)); /* nothing of it has reached the other rank */
 }
 
-static void wrong_arguments_are_refused_before_anything_is_sent(void **state) {
-  (void)state;
-  run_ranks(2, "local://wrong", wrong_arguments, NULL);
-}
-
-static void exchange(rank *self) {
+check_ranks_case(three_ranks_exchange_parts, 3) {
   const int32_t me = self->index, size = self->size;
   int32_t mine[3] = {10 * me, 10 * me + 1, 10 * me + 2}, all[9], part = -1, sum = me + 1;
   const ddp_tensor one = vector_of(mine, DDP_I32, 1), three = vector_of(mine, DDP_I32, 3), nine = vector_of(all, DDP_I32, 9),
@@ -100,17 +90,11 @@ static void exchange(rank *self) {
   (void)nine;
 }
 
-static void three_ranks_exchange_parts(void **state) {
-  (void)state;
-  run_ranks(3, "local://exchange", exchange, NULL);
-}
-
-static void a_rank_alone_gets_what_it_gives(void **state) {
+check_case(a_rank_alone_gets_what_it_gives) {
   ddp_group *group = alone();
   float numbers[2] = {1, 2}, got[2] = {0, 0};
   const int64_t counts[1] = {2};
   const ddp_tensor given = vector_of(numbers, DDP_F32, 2), taken = vector_of(got, DDP_F32, 2);
-  (void)state;
   check_ok(ddp_group_gather(group, &given, &taken, 0, NULL));
   check_number(got[1], 2);
   got[1] = 0;
@@ -130,11 +114,10 @@ static void a_rank_alone_gets_what_it_gives(void **state) {
   ddp_group_destroy(group);
 }
 
-static void handles_that_are_none_are_refused(void **state) {
+check_case(handles_that_are_none_are_refused) {
   float number = 1;
   const ddp_tensor tensor = vector_of(&number, DDP_F32, 1);
   const int64_t counts[1] = {1};
-  (void)state;
   for (int i = 0; i < GARBAGE_COUNT + 1; i++) {
     ddp_group *group = i == GARBAGE_COUNT ? NULL : garbage(i);
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_send(group, &tensor, 0, 1, NULL));
@@ -147,7 +130,7 @@ static void handles_that_are_none_are_refused(void **state) {
   }
 }
 
-static void abort_while_it_waits(rank *self) {
+check_ranks_case(calls_in_a_broken_group_repeat_the_first_cause, 2) {
   float number = 1;
   const ddp_tensor tensor = vector_of(&number, DDP_F32, 1);
   if (self->index == 1) check_ok(ddp_group_abort(self->group, "enough"));
@@ -155,12 +138,7 @@ static void abort_while_it_waits(rank *self) {
   check_error_text(DDP_ERROR_ABORTED, ddp_group_send(self->group, &tensor, 1 - self->index, 1, NULL), "enough");
 }
 
-static void calls_in_a_broken_group_repeat_the_first_cause(void **state) {
-  (void)state;
-  run_ranks(2, "local://abort", abort_while_it_waits, NULL);
-}
-
-static void send_in_a_pass(rank *self) {
+check_ranks_case(messages_pass_while_a_backward_pass_is_open, 2) {
   float value[2] = {1, 2}, grad[2] = {1, 1}, got[2] = {0, 0};
   ddp_model *model = NULL;
   const ddp_tensor given = vector_of(value, DDP_F32, 2), taken = vector_of(got, DDP_F32, 2);
@@ -175,22 +153,4 @@ static void send_in_a_pass(rank *self) {
   check_ok(ddp_model_mark_ready(model, 0, NULL));
   check_ok(ddp_model_end_backward(model, NULL));
   ddp_model_destroy(model);
-}
-
-static void messages_pass_while_a_backward_pass_is_open(void **state) {
-  (void)state;
-  run_ranks(2, "local://in-a-pass", send_in_a_pass, NULL);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_message_goes_from_one_rank_to_the_other),
-      check_test(wrong_arguments_are_refused_before_anything_is_sent),
-      check_test(three_ranks_exchange_parts),
-      check_test(a_rank_alone_gets_what_it_gives),
-      check_test(handles_that_are_none_are_refused),
-      check_test(calls_in_a_broken_group_repeat_the_first_cause),
-      check_test(messages_pass_while_a_backward_pass_is_open),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,7 @@
 /* ddp/model.h on one rank: memory that may be lent, in which state, and the results of the getters. */
 #include "support/ranks.h"
 
-static void options_have_the_documented_defaults(void **state) {
-  (void)state;
+check_case(options_have_the_documented_defaults) {
   ddp_model_options options;
   check_ok(ddp_model_options_init(&options, sizeof options));
   check_int(options.struct_size, sizeof options);
@@ -15,8 +14,7 @@ static void options_have_the_documented_defaults(void **state) {
   check_int(options.progress, DDP_PROGRESS_AUTO);
 }
 
-static void create_refuses_wrong_arguments(void **state) {
-  (void)state;
+check_case(create_refuses_wrong_arguments) {
   ddp_group *group = alone();
   ddp_model *model = garbage(0);
   ddp_model_options options;
@@ -64,28 +62,23 @@ static void close_fixture(fixture *f) {
   ddp_group_destroy(f->group);
 }
 
-static void parameters_are_numbered_in_order(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(parameters_are_numbered_in_order, open_fixture(f)) {
   int32_t index = -5;
-  check_int(ddp_model_get_parameter_count(f.model), 0);
-  check_ok(ddp_model_add_parameter(f.model, "a", &f.value_tensor, &f.grad_tensor, &index));
+  check_int(ddp_model_get_parameter_count(f->model), 0);
+  check_ok(ddp_model_add_parameter(f->model, "a", &f->value_tensor, &f->grad_tensor, &index));
   check_int(index, 0);
   float more[2] = {0};
   const ddp_tensor second = vector_of(more, DDP_F32, 2);
-  check_ok(ddp_model_add_parameter(f.model, "b", &second, NULL, &index));
+  check_ok(ddp_model_add_parameter(f->model, "b", &second, NULL, &index));
   check_int(index, 1);
   int64_t table[3] = {0};
   const ddp_tensor buffer = vector_of(table, DDP_I64, 3);
-  check_ok(ddp_model_add_buffer(f.model, "table", &buffer, &index));
-  check_int(ddp_model_get_parameter_count(f.model), 2);
+  check_ok(ddp_model_add_buffer(f->model, "table", &buffer, &index));
+  check_int(ddp_model_get_parameter_count(f->model), 2);
   check_int(ddp_model_get_parameter_count(NULL), -1);
-  close_fixture(&f);
 }
 
-static void an_array_is_a_flat_parameter(void **state) {
-  (void)state;
+check_case(an_array_is_a_flat_parameter) {
   fixture f;
   ddp_tensor grad;
   float value[3] = {1, 2, 3}, own[3] = {4, 5, 6}, more[2] = {0};
@@ -110,10 +103,7 @@ static void an_array_is_a_flat_parameter(void **state) {
   close_fixture(&f);
 }
 
-static void add_refuses_what_cannot_be_lent(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(add_refuses_what_cannot_be_lent, open_fixture(f)) {
   int32_t index = -5;
   float wide[8] = {0};
   int64_t whole[4] = {0};
@@ -121,88 +111,80 @@ static void add_refuses_what_cannot_be_lent(void **state) {
   memset(long_name, 'n', sizeof long_name);
   long_name[1025] = '\0';
   const ddp_tensor longer = vector_of(wide, DDP_F32, 8), integers = vector_of(whole, DDP_I64, 4),
-                   doubles = vector_of(wide, DDP_F64, 4), overlapping = vector_of(f.value + 2, DDP_F32, 2);
-  ddp_tensor on_gpu = f.value_tensor, broken = f.value_tensor;
+                   doubles = vector_of(wide, DDP_F64, 4), overlapping = vector_of(f->value + 2, DDP_F32, 2);
+  ddp_tensor on_gpu = f->value_tensor, broken = f->value_tensor;
   on_gpu.device = DDP_CUDA;
   broken.ndim = -1;
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
-  check_error(bad, ddp_model_add_parameter(f.model, NULL, &f.value_tensor, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "", &f.value_tensor, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, long_name, &f.value_tensor, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "not \xff UTF-8", &f.value_tensor, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "a", NULL, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "a", &broken, NULL, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "a", &f.value_tensor, &longer, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "a", &f.value_tensor, &doubles, &index));
-  check_error(bad, ddp_model_add_parameter(f.model, "a", &f.value_tensor, &f.value_tensor, &index));
-  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_model_add_parameter(f.model, "whole", &integers, NULL, &index));
-  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_model_add_parameter(f.model, "gpu", &on_gpu, NULL, &index));
-  check_int(ddp_model_get_parameter_count(f.model), 0);
+  check_error(bad, ddp_model_add_parameter(f->model, NULL, &f->value_tensor, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "", &f->value_tensor, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, long_name, &f->value_tensor, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "not \xff UTF-8", &f->value_tensor, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "a", NULL, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "a", &broken, NULL, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "a", &f->value_tensor, &longer, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "a", &f->value_tensor, &doubles, &index));
+  check_error(bad, ddp_model_add_parameter(f->model, "a", &f->value_tensor, &f->value_tensor, &index));
+  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_model_add_parameter(f->model, "whole", &integers, NULL, &index));
+  check_error(DDP_ERROR_NOT_SUPPORTED, ddp_model_add_parameter(f->model, "gpu", &on_gpu, NULL, &index));
+  check_int(ddp_model_get_parameter_count(f->model), 0);
 
-  check_ok(ddp_model_add_parameter(f.model, "a", &f.value_tensor, &f.grad_tensor, NULL));
-  check_error_text(bad, ddp_model_add_parameter(f.model, "a", &longer, NULL, &index), "a");
-  check_error_text(bad, ddp_model_add_parameter(f.model, "b", &overlapping, NULL, &index), "b");
-  check_error(bad, ddp_model_add_buffer(f.model, "a", &integers, &index));
-  check_error(bad, ddp_model_add_buffer(f.model, "grad again", &f.grad_tensor, &index));
-  check_error(bad, ddp_model_add_buffer(f.model, NULL, &integers, &index));
-  check_error(bad, ddp_model_add_buffer(f.model, "c", NULL, &index));
+  check_ok(ddp_model_add_parameter(f->model, "a", &f->value_tensor, &f->grad_tensor, NULL));
+  check_error_text(bad, ddp_model_add_parameter(f->model, "a", &longer, NULL, &index), "a");
+  check_error_text(bad, ddp_model_add_parameter(f->model, "b", &overlapping, NULL, &index), "b");
+  check_error(bad, ddp_model_add_buffer(f->model, "a", &integers, &index));
+  check_error(bad, ddp_model_add_buffer(f->model, "grad again", &f->grad_tensor, &index));
+  check_error(bad, ddp_model_add_buffer(f->model, NULL, &integers, &index));
+  check_error(bad, ddp_model_add_buffer(f->model, "c", NULL, &index));
   check_int(index, -5);
-  check_int(ddp_model_get_parameter_count(f.model), 1);
-  close_fixture(&f);
+  check_int(ddp_model_get_parameter_count(f->model), 1);
 }
 
-static void calls_before_commit_are_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(calls_before_commit_are_refused, open_fixture(f)) {
   ddp_tensor out;
   double norm = -1;
   int64_t needed = -1;
   ddp_model_stats stats;
   stats.struct_size = sizeof stats;
-  check_ok(ddp_model_add_parameter(f.model, "mine", &f.value_tensor, &f.grad_tensor, NULL));
+  check_ok(ddp_model_add_parameter(f->model, "mine", &f->value_tensor, &f->grad_tensor, NULL));
   float other[2] = {0};
   const ddp_tensor second = vector_of(other, DDP_F32, 2);
-  check_ok(ddp_model_add_parameter(f.model, "yours", &second, NULL, NULL));
+  check_ok(ddp_model_add_parameter(f->model, "yours", &second, NULL, NULL));
   const ddp_status state_error = DDP_ERROR_INVALID_STATE;
-  check_error(state_error, ddp_model_begin_backward(f.model, DDP_PASS_REDUCE));
-  check_error(state_error, ddp_model_mark_ready(f.model, 0, NULL));
-  check_error(state_error, ddp_model_mark_range_ready(f.model, 0, 0, 1, NULL));
-  check_error(state_error, ddp_model_mark_unused(f.model, 0));
-  check_error(state_error, ddp_model_end_backward(f.model, NULL));
-  check_error(state_error, ddp_model_sync_buffers(f.model, 0, NULL));
-  check_error(state_error, ddp_model_check_replicas(f.model, NULL));
-  check_error(state_error, ddp_model_get_stats(f.model, &stats));
-  check_error(state_error, ddp_model_describe_plan(f.model, NULL, 0, &needed));
-  check_error(state_error, ddp_model_get_grad(f.model, 1, &out));
-  check_int(ddp_model_was_used(f.model, 0), -1);
+  check_error(state_error, ddp_model_begin_backward(f->model, DDP_PASS_REDUCE));
+  check_error(state_error, ddp_model_mark_ready(f->model, 0, NULL));
+  check_error(state_error, ddp_model_mark_range_ready(f->model, 0, 0, 1, NULL));
+  check_error(state_error, ddp_model_mark_unused(f->model, 0));
+  check_error(state_error, ddp_model_end_backward(f->model, NULL));
+  check_error(state_error, ddp_model_sync_buffers(f->model, 0, NULL));
+  check_error(state_error, ddp_model_check_replicas(f->model, NULL));
+  check_error(state_error, ddp_model_get_stats(f->model, &stats));
+  check_error(state_error, ddp_model_describe_plan(f->model, NULL, 0, &needed));
+  check_error(state_error, ddp_model_get_grad(f->model, 1, &out));
+  check_int(ddp_model_was_used(f->model, 0), -1);
   check_number(norm, -1);
-  check_ok(ddp_model_get_grad(f.model, 0, &out)); /* its place is known */
-  check_true(out.data == f.grad);
-  close_fixture(&f);
+  check_ok(ddp_model_get_grad(f->model, 0, &out)); /* its place is known */
+  check_true(out.data == f->grad);
 }
 
-static void commit_ends_registration(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(commit_ends_registration, open_fixture(f)) {
   ddp_tensor mine, yours;
   float other[2] = {0}, moved[4] = {0};
   const ddp_tensor second = vector_of(other, DDP_F32, 2), third = vector_of(moved, DDP_F32, 4);
-  check_ok(ddp_model_add_parameter(f.model, "mine", &f.value_tensor, &f.grad_tensor, NULL));
-  check_ok(ddp_model_add_parameter(f.model, "yours", &second, NULL, NULL));
-  check_ok(ddp_model_commit(f.model, NULL));
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_commit(f.model, NULL),
+  check_ok(ddp_model_add_parameter(f->model, "mine", &f->value_tensor, &f->grad_tensor, NULL));
+  check_ok(ddp_model_add_parameter(f->model, "yours", &second, NULL, NULL));
+  check_ok(ddp_model_commit(f->model, NULL));
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_commit(f->model, NULL),
                    "ddp_model_commit: the model is already committed");
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_parameter(f.model, "late", &third, NULL, NULL),
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_parameter(f->model, "late", &third, NULL, NULL),
                    "ddp_model_add_parameter: the model is committed");
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_array(f.model, "late", moved, NULL, 4, NULL),
+  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_add_array(f->model, "late", moved, NULL, 4, NULL),
                    "ddp_model_add_array: the model is committed");
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_add_buffer(f.model, "late", &third, NULL));
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_add_buffer(f->model, "late", &third, NULL));
 
-  check_ok(ddp_model_get_grad(f.model, 0, &mine));
-  check_true(mine.data == f.grad);
-  check_ok(ddp_model_get_grad(f.model, 1, &yours));
+  check_ok(ddp_model_get_grad(f->model, 0, &mine));
+  check_true(mine.data == f->grad);
+  check_ok(ddp_model_get_grad(f->model, 1, &yours));
   check_int(yours.dtype, DDP_F32);
   check_int(yours.ndim, 1);
   check_int(yours.shape[0], 2);
@@ -211,46 +193,42 @@ static void commit_ends_registration(void **state) {
 
   ddp_tensor there = mine;
   there.data = moved;
-  check_ok(ddp_model_set_grad(f.model, 0, &there));
-  check_ok(ddp_model_get_grad(f.model, 0, &mine));
+  check_ok(ddp_model_set_grad(f->model, 0, &there));
+  check_ok(ddp_model_get_grad(f->model, 0, &mine));
   check_true(mine.data == moved);
   const int64_t count = mine.shape[0] * (mine.ndim > 1 ? mine.shape[1] : 1);
   const ddp_tensor flat = vector_of(moved, DDP_F32, count);
-  check_ok(ddp_model_set_grad(f.model, 0, &flat)); /* the shape does not matter */
-  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_grad(f.model, 1, &yours));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 2, &flat));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, -1, &flat));
+  check_ok(ddp_model_set_grad(f->model, 0, &flat)); /* the shape does not matter */
+  check_error(DDP_ERROR_INVALID_STATE, ddp_model_set_grad(f->model, 1, &yours));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 2, &flat));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, -1, &flat));
   ddp_tensor wrong = flat;
   wrong.data = NULL;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "NULL data pointer");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 0, &wrong), "NULL data pointer");
   wrong = vector_of(moved, DDP_F32, count - 1);
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "number of elements");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 0, &wrong), "number of elements");
   wrong = vector_of(moved, DDP_I32, count);
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "I32");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 0, &wrong), "I32");
   wrong = flat;
   wrong.device = DDP_CUDA;
-  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f.model, 0, &wrong), "same memory");
-  check_ok(ddp_model_get_grad(f.model, 0, &mine));
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(f->model, 0, &wrong), "same memory");
+  check_ok(ddp_model_get_grad(f->model, 0, &mine));
   check_true(mine.data == moved);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f.model, 2, &mine));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f.model, 0, NULL));
-  close_fixture(&f);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f->model, 2, &mine));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_grad(f->model, 0, NULL));
 }
 
-static void reports_describe_the_plan(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(reports_describe_the_plan, open_fixture(f)) {
   ddp_model_stats stats;
   int64_t needed = 0, hash = 0, changed = 0;
   char text[4096], cut[6];
-  check_ok(ddp_model_add_parameter(f.model, "layer.weight", &f.value_tensor, &f.grad_tensor, NULL));
-  check_ok(ddp_model_commit(f.model, NULL));
+  check_ok(ddp_model_add_parameter(f->model, "layer.weight", &f->value_tensor, &f->grad_tensor, NULL));
+  check_ok(ddp_model_commit(f->model, NULL));
 
   memset(&stats, 0xee, sizeof stats);
   stats.struct_size = sizeof stats;
-  check_ok(ddp_model_get_stats(f.model, &stats));
+  check_ok(ddp_model_get_stats(f->model, &stats));
   check_int(stats.struct_size, sizeof stats);
   check_int(stats.parameters, 1);
   check_int(stats.elements, 4);
@@ -259,31 +237,30 @@ static void reports_describe_the_plan(void **state) {
   check_int(stats.gradient_bytes, 16);
   stats.struct_size = 24; /* an older program: nothing behind its members is written */
   stats.buckets = -9;
-  check_ok(ddp_model_get_stats(f.model, &stats));
+  check_ok(ddp_model_get_stats(f->model, &stats));
   check_int(stats.buckets, -9);
   stats.struct_size = 0;
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_stats(f.model, &stats));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_stats(f.model, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_stats(f->model, &stats));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_stats(f->model, NULL));
 
-  check_ok(ddp_model_describe_plan(f.model, NULL, 0, &needed));
+  check_ok(ddp_model_describe_plan(f->model, NULL, 0, &needed));
   check_true(needed > 1 && needed < (int64_t)sizeof text);
-  check_ok(ddp_model_describe_plan(f.model, text, sizeof text, NULL));
+  check_ok(ddp_model_describe_plan(f->model, text, sizeof text, NULL));
   check_int(strlen(text) + 1, needed);
   check_text(text, "layer.weight");
-  check_ok(ddp_model_describe_plan(f.model, cut, sizeof cut, &needed));
+  check_ok(ddp_model_describe_plan(f->model, cut, sizeof cut, &needed));
   check_int(strlen(cut), 5);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_describe_plan(f.model, NULL, 5, &needed));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_describe_plan(f->model, NULL, 5, &needed));
 
-  check_ok(ddp_model_get_hash(f.model, &hash));
-  f.value[3] = 1;
-  check_ok(ddp_model_get_hash(f.model, &changed));
+  check_ok(ddp_model_get_hash(f->model, &hash));
+  f->value[3] = 1;
+  check_ok(ddp_model_get_hash(f->model, &changed));
   check_true(hash != changed);
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_hash(f.model, NULL));
-  check_ok(ddp_model_check_replicas(f.model, NULL));
-  check_ok(ddp_model_sync_buffers(f.model, 0, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f.model, 1, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f.model, -1, NULL));
-  close_fixture(&f);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_get_hash(f->model, NULL));
+  check_ok(ddp_model_check_replicas(f->model, NULL));
+  check_ok(ddp_model_sync_buffers(f->model, 0, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f->model, 1, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_sync_buffers(f->model, -1, NULL));
 }
 
 static void every_call_refuses(ddp_model *model) {
@@ -320,8 +297,7 @@ static void every_call_refuses(ddp_model *model) {
   check_int(ddp_model_was_used(model, 0), -1);
 }
 
-static void handles_that_are_none_are_refused_untouched(void **state) {
-  (void)state;
+check_case(handles_that_are_none_are_refused_untouched) {
   fixture f;
   open_fixture(&f);
   every_call_refuses(NULL);
@@ -337,8 +313,7 @@ static void handles_that_are_none_are_refused_untouched(void **state) {
   ddp_group_destroy(f.group);
 }
 
-static void a_model_outlives_its_group_as_an_object(void **state) {
-  (void)state;
+check_case(a_model_outlives_its_group_as_an_object) {
   fixture f;
   open_fixture(&f);
   check_ok(ddp_model_add_parameter(f.model, "a", &f.value_tensor, &f.grad_tensor, NULL));
@@ -351,8 +326,7 @@ static void a_model_outlives_its_group_as_an_object(void **state) {
   ddp_model_destroy(f.model);
 }
 
-static void values_may_move_to_the_library(void **state) {
-  (void)state;
+check_case(values_may_move_to_the_library) {
   for (int32_t own = 0; own <= 1; ++own) {
     fixture f;
     open_fixture(&f);
@@ -378,21 +352,4 @@ static void values_may_move_to_the_library(void **state) {
     check_true(memcmp(value.data, start, sizeof start) == 0);
     close_fixture(&f);
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(options_have_the_documented_defaults),
-      check_test(create_refuses_wrong_arguments),
-      check_test(parameters_are_numbered_in_order),
-      check_test(an_array_is_a_flat_parameter),
-      check_test(add_refuses_what_cannot_be_lent),
-      check_test(calls_before_commit_are_refused),
-      check_test(commit_ends_registration),
-      check_test(reports_describe_the_plan),
-      check_test(handles_that_are_none_are_refused_untouched),
-      check_test(a_model_outlives_its_group_as_an_object),
-      check_test(values_may_move_to_the_library),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,7 @@
 
 #include "support/optimizer_fixture.h"
 
-static void options_have_the_documented_defaults(void **state) {
-  (void)state;
+check_case(options_have_the_documented_defaults) {
   ddp_sgd_options sgd;
   ddp_adam_options adam;
   memset(&sgd, 0xff, sizeof sgd);
@@ -31,17 +30,14 @@ static void options_have_the_documented_defaults(void **state) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_adam_options_init(&adam, -1));
 }
 
-static void create_refuses_wrong_sgd_options(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(create_refuses_wrong_sgd_options, open_fixture(f)) {
   ddp_optimizer *optimizer = garbage(0);
   ddp_sgd_options options;
-#define REFUSED(member, value)                                                                                            \
-  do {                                                                                                                    \
-    check_ok(ddp_sgd_options_init(&options, sizeof options));                                                             \
-    options.member = (value);                                                                                             \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, &options, NULL, &optimizer), #member); \
+#define REFUSED(member, value)                                                                                             \
+  do {                                                                                                                     \
+    check_ok(ddp_sgd_options_init(&options, sizeof options));                                                              \
+    options.member = (value);                                                                                              \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(rate, -0.1);
@@ -54,22 +50,18 @@ static void create_refuses_wrong_sgd_options(void **state) {
   REFUSED(reserved, 1);
 #undef REFUSED
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(NULL, NULL, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, NULL, NULL, NULL));
   check_true(optimizer == (ddp_optimizer *)garbage(0));
-  close_fixture(&f);
 }
 
-static void create_refuses_wrong_adam_options(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(create_refuses_wrong_adam_options, open_fixture(f)) {
   ddp_optimizer *optimizer = garbage(0);
   ddp_adam_options options;
-#define REFUSED(member, value)                                                                                             \
-  do {                                                                                                                     \
-    check_ok(ddp_adam_options_init(&options, sizeof options));                                                             \
-    options.member = (value);                                                                                              \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, &options, NULL, &optimizer), #member); \
+#define REFUSED(member, value)                                                                                              \
+  do {                                                                                                                      \
+    check_ok(ddp_adam_options_init(&options, sizeof options));                                                              \
+    options.member = (value);                                                                                               \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f->model, &options, NULL, &optimizer), #member); \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(rate, INFINITY);
@@ -82,25 +74,21 @@ static void create_refuses_wrong_adam_options(void **state) {
   REFUSED(reserved, 1);
 #undef REFUSED
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(NULL, NULL, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f.model, NULL, NULL, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f->model, NULL, NULL, NULL));
   check_true(optimizer == (ddp_optimizer *)garbage(0));
-  close_fixture(&f);
 }
 
-static void wrong_handles_and_null_are_refused(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(wrong_handles_and_null_are_refused, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
   double rate = -7;
   int64_t count = -7;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f->model, NULL, NULL, &optimizer));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(optimizer, NULL));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(optimizer, NULL));
   ddp_optimizer_destroy(optimizer);
   ddp_optimizer_destroy(optimizer);
   ddp_optimizer_destroy(NULL);
-  ddp_optimizer *const wrong[] = {NULL, optimizer, (ddp_optimizer *)f.model, garbage(1), garbage(4)};
+  ddp_optimizer *const wrong[] = {NULL, optimizer, (ddp_optimizer *)f->model, garbage(1), garbage(4)};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(wrong[i], 1));
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(wrong[i], &rate));
@@ -110,16 +98,12 @@ static void wrong_handles_and_null_are_refused(void **state) {
   }
   check_number(rate, -7);
   check_int(count, -7);
-  close_fixture(&f);
 }
 
-static void rates_and_groups_are_checked_and_kept(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(rates_and_groups_are_checked_and_kept, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
   double rate = 0;
-  check_ok(ddp_optimizer_create_sgd(f.model, NULL, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f->model, NULL, NULL, &optimizer));
   check_ok(ddp_optimizer_set_rate(optimizer, 0.5));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, -1), "rate is -1");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, NAN));
@@ -133,17 +117,13 @@ static void rates_and_groups_are_checked_and_kept(void **state) {
   check_ok(ddp_optimizer_set_parameter_options(optimizer, 1, 0, 0));   /* frozen */
   check_ok(ddp_optimizer_step(optimizer, NULL));
   for (int i = 0; i < 3; i++) {
-    check_number(f.value[0][i], (i + 1) - (2 + (i + 1) * 0.5));
-    check_number(f.value[1][i], i + 1);
+    check_number(f->value[0][i], (i + 1) - (2 + (i + 1) * 0.5));
+    check_number(f->value[1][i], i + 1);
   }
   ddp_optimizer_destroy(optimizer);
-  close_fixture(&f);
 }
 
-static void momentum_follows_the_formula_exactly(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(momentum_follows_the_formula_exactly, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
   ddp_sgd_options options;
   int64_t count = 0;
@@ -151,35 +131,29 @@ static void momentum_follows_the_formula_exactly(void **state) {
   options.rate = 0.5;
   options.momentum = 0.5;
   options.dampening = 0.5;
-  check_ok(ddp_optimizer_create_sgd(f.model, &options, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_sgd(f->model, &options, NULL, &optimizer));
   check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 2, undampened */
-  check_number(f.value[0][0], 1 - 0.5 * 2);
+  check_number(f->value[0][0], 1 - 0.5 * 2);
   check_ok(ddp_optimizer_step(optimizer, NULL)); /* buffer 0.5 * 2 + 0.5 * 2 */
-  check_number(f.value[0][0], 1 - 0.5 * 2 - 0.5 * 2);
+  check_number(f->value[0][0], 1 - 0.5 * 2 - 0.5 * 2);
   check_ok(ddp_optimizer_get_step_count(optimizer, &count));
   check_int(count, 2);
   ddp_optimizer_destroy(optimizer);
-  close_fixture(&f);
 }
 
-static void the_first_adam_step_has_the_length_of_the_rate(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(the_first_adam_step_has_the_length_of_the_rate, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
   ddp_adam_options options;
   check_ok(ddp_adam_options_init(&options, sizeof options));
   options.rate = 0.125;
   options.weight_decay = 0;
-  check_ok(ddp_optimizer_create_adam(f.model, &options, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_adam(f->model, &options, NULL, &optimizer));
   check_ok(ddp_optimizer_step(optimizer, NULL));
-  for (int i = 0; i < 3; i++) check_true(fabs((double)f.value[0][i] - (i + 1 - 0.125)) < 1e-6);
+  for (int i = 0; i < 3; i++) check_true(fabs((double)f->value[0][i] - (i + 1 - 0.125)) < 1e-6);
   ddp_optimizer_destroy(optimizer);
-  close_fixture(&f);
 }
 
-static void a_step_needs_a_ready_model(void **state) {
-  (void)state;
+check_case(a_step_needs_a_ready_model) {
   ddp_group *group = alone();
   ddp_model *model = NULL;
   ddp_optimizer *optimizer = NULL;
@@ -221,33 +195,29 @@ static int32_t count_update(void *user_data, const ddp_update_slice *slice) {
 
 static void count_release(void *user_data) { ((calls *)user_data)->releases++; }
 
-static void a_custom_update_is_called_and_released_once(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(a_custom_update_is_called_and_released_once, open_fixture(f)) {
   calls c = {0, 0, 0, -1};
   double rate = -7;
   ddp_optimizer *optimizer = NULL;
-  check_ok(ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
+  check_ok(ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0);
   check_ok(ddp_optimizer_set_rate(optimizer, 0.25));
   check_ok(ddp_optimizer_step(optimizer, NULL));
   check_int(c.updates, 2);
   check_number(c.rate, 0.25);
-  check_number(f.value[1][0], 0.5);
+  check_number(f->value[1][0], 0.5);
   check_ok(ddp_optimizer_set_parameter_options(optimizer, 0, 0.1, 1));
-  const float before = f.value[0][0];
+  const float before = f->value[0][0];
   c.answer = 7;
   check_error_text(DDP_ERROR_CALLBACK, ddp_optimizer_step(optimizer, NULL), "\"weight\"");
   check_text(ddp_last_error(), "7");
-  check_number(f.value[0][0], before); /* undo */
+  check_number(f->value[0][0], before); /* undo */
   check_int(c.releases, 0);
   ddp_optimizer_destroy(optimizer);
   check_int(c.releases, 1);
   ddp_optimizer_destroy(optimizer);
   check_int(c.releases, 1);
-  close_fixture(&f);
 }
 
 /* Adagrad, with one array of state. */
@@ -262,10 +232,7 @@ static int32_t adagrad(void *user_data, const ddp_update_slice *slice) {
   return slice->step < 1 || slice->weight_decay != 0.5;
 }
 
-static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(a_custom_rule_has_state_and_the_options_of_all, open_fixture(f)) {
   ddp_custom_options rule;
   ddp_optimizer_options shared;
   ddp_optimizer *optimizer = garbage(0);
@@ -276,12 +243,13 @@ static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
   check_number(rule.weight_decay, 0);
   check_int(rule.whole_tensors, 0);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_custom_options_init(NULL, sizeof rule));
-#define REFUSED(member, wrong)                                                                                              \
-  do {                                                                                                                      \
-    check_ok(ddp_custom_options_init(&rule, sizeof rule));                                                                  \
-    rule.member = (wrong);                                                                                                  \
-    check_error_text(DDP_ERROR_INVALID_ARGUMENT,                                                                            \
-                     ddp_optimizer_create_custom(f.model, &rule, &shared, NULL, adagrad, NULL, NULL, &optimizer), #member); \
+#define REFUSED(member, wrong)                                                                                     \
+  do {                                                                                                             \
+    check_ok(ddp_custom_options_init(&rule, sizeof rule));                                                         \
+    rule.member = (wrong);                                                                                         \
+    check_error_text(DDP_ERROR_INVALID_ARGUMENT,                                                                   \
+                     ddp_optimizer_create_custom(f->model, &rule, &shared, NULL, adagrad, NULL, NULL, &optimizer), \
+                     #member);                                                                                     \
   } while (0)
   REFUSED(struct_size, 0);
   REFUSED(rate, -1);
@@ -292,55 +260,33 @@ static void a_custom_rule_has_state_and_the_options_of_all(void **state) {
   const char *const wrong[] = {"a,,b", "a,b,a", "a/b", "a b", "a,", "master", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     check_error_text(DDP_ERROR_INVALID_ARGUMENT,
-                     ddp_optimizer_create_custom(f.model, NULL, NULL, wrong[i], adagrad, NULL, NULL, &optimizer),
+                     ddp_optimizer_create_custom(f->model, NULL, NULL, wrong[i], adagrad, NULL, NULL, &optimizer),
                      "state_names");
   check_ok(ddp_custom_options_init(&rule, sizeof rule));
   rule.whole_tensors = 1;
   shared.shard = 1;
   rule.rate = 0.25;
   rule.weight_decay = 0.5;
-  check_ok(ddp_optimizer_create_custom(f.model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
-  const float before = f.value[0][0];
+  check_ok(ddp_optimizer_create_custom(f->model, &rule, &shared, "sum", adagrad, NULL, NULL, &optimizer));
+  const float before = f->value[0][0];
   check_ok(ddp_optimizer_step(optimizer, NULL)); /* g / sqrt(g * g) is 1 */
-  check_number(f.value[0][0], before - 0.25F);
+  check_number(f->value[0][0], before - 0.25F);
   ddp_optimizer_destroy(optimizer);
-  close_fixture(&f);
 }
 
-static void a_failed_custom_create_releases_once(void **state) {
-  (void)state;
-  fixture f;
-  open_fixture(&f);
+check_fixture_case(a_failed_custom_create_releases_once, open_fixture(f)) {
   calls c = {0, 0, 0, -1};
   ddp_optimizer *optimizer = garbage(0);
   check_error(DDP_ERROR_INVALID_ARGUMENT,
               ddp_optimizer_create_custom(NULL, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_int(c.releases, 1);
   check_error(DDP_ERROR_INVALID_ARGUMENT,
-              ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, NULL, &c, count_release, &optimizer));
+              ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, NULL, &c, count_release, &optimizer));
   check_int(c.releases, 2);
   check_error(DDP_ERROR_INVALID_ARGUMENT,
-              ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
+              ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
   check_int(c.releases, 3);
   check_true(optimizer == (ddp_optimizer *)garbage(0));
-  check_ok(ddp_optimizer_create_custom(f.model, NULL, NULL, NULL, count_update, NULL, NULL, &optimizer));
+  check_ok(ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, count_update, NULL, NULL, &optimizer));
   ddp_optimizer_destroy(optimizer);
-  close_fixture(&f);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(options_have_the_documented_defaults),
-      check_test(create_refuses_wrong_sgd_options),
-      check_test(create_refuses_wrong_adam_options),
-      check_test(wrong_handles_and_null_are_refused),
-      check_test(rates_and_groups_are_checked_and_kept),
-      check_test(momentum_follows_the_formula_exactly),
-      check_test(the_first_adam_step_has_the_length_of_the_rate),
-      check_test(a_step_needs_a_ready_model),
-      check_test(a_custom_update_is_called_and_released_once),
-      check_test(a_custom_rule_has_state_and_the_options_of_all),
-      check_test(a_failed_custom_create_releases_once),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,8 +53,7 @@ static void check_values(const fixture *f, const double *wanted) {
     for (int i = 0; i < N; i++) check_number(f->value[p][i], wanted[p]);
 }
 
-static void each_changes_its_own_parameters(void **state) {
-  (void)state;
+check_case(each_changes_its_own_parameters) {
   for (int32_t in_backward = 0; in_backward < 2; in_backward++) {
     fixture f;
     ddp_optimizer *weights = NULL, *rest = NULL;
@@ -85,8 +84,7 @@ static void each_changes_its_own_parameters(void **state) {
   }
 }
 
-static void a_parameter_has_one_optimizer(void **state) {
-  (void)state;
+check_case(a_parameter_has_one_optimizer) {
   fixture f;
   float later_value[N] = {0}, later_grad[N] = {0};
   ddp_optimizer *a = NULL, *b = NULL, *c = NULL;
@@ -117,8 +115,7 @@ static void a_parameter_has_one_optimizer(void **state) {
 }
 
 /* The one that gets what is added later need not have the first parameter, nor any. */
-static void a_second_optimizer_without_a_list_is_refused(void **state) {
-  (void)state;
+check_case(a_second_optimizer_without_a_list_is_refused) {
   const int32_t first[] = {0}, all[] = {0, 1, 2, 3};
   for (int count = 1; count <= 4; count += 3) {
     fixture f;
@@ -136,8 +133,7 @@ static void a_second_optimizer_without_a_list_is_refused(void **state) {
   }
 }
 
-static void lists_that_are_wrong_are_refused(void **state) {
-  (void)state;
+check_case(lists_that_are_wrong_are_refused) {
   fixture f;
   ddp_optimizer *optimizer = NULL;
   const int32_t below[] = {-1}, above[] = {0, P}, twice[] = {1, 3, 1}, good[] = {0};
@@ -153,8 +149,7 @@ static void lists_that_are_wrong_are_refused(void **state) {
   ddp_group_destroy(f.group);
 }
 
-static void buckets_are_cut_by_commit(void **state) {
-  (void)state;
+check_case(buckets_are_cut_by_commit) {
   fixture f;
   ddp_optimizer *weights = NULL, *rest = NULL;
   const int32_t list[] = {0, 2};
@@ -192,8 +187,7 @@ static void buckets_are_cut_by_commit(void **state) {
   ddp_group_destroy(f.group);
 }
 
-static void a_state_has_them_in_order(void **state) {
-  (void)state;
+check_case(a_state_has_them_in_order) {
   fixture f;
   char path[] = "/tmp/ddp_optimizers_XXXXXX";
   assert_int_not_equal(close(mkstemp(path)), -1);
@@ -244,8 +238,7 @@ static void a_state_has_them_in_order(void **state) {
   unlink(path);
 }
 
-static void a_loss_scale_is_set_for_all(void **state) {
-  (void)state;
+check_case(a_loss_scale_is_set_for_all) {
   fixture f;
   ddp_optimizer *weights = NULL, *rest = NULL;
   ddp_loss_scale_options options;
@@ -327,8 +320,7 @@ static void pass_of_format_1(ddp_model *model, float grad[2][3]) {
   check_ok(ddp_model_end_backward(model, NULL));
 }
 
-static void a_file_of_format_1_is_read(void **state) {
-  (void)state;
+check_case(a_file_of_format_1_is_read) {
   char path[] = "/tmp/ddp_optimizers_XXXXXX";
   assert_int_not_equal(close(mkstemp(path)), -1);
   write_format_1(path);
@@ -378,18 +370,4 @@ static void a_file_of_format_1_is_read(void **state) {
     ddp_group_destroy(group);
   }
   unlink(path);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(each_changes_its_own_parameters),
-      check_test(a_parameter_has_one_optimizer),
-      check_test(a_second_optimizer_without_a_list_is_refused),
-      check_test(lists_that_are_wrong_are_refused),
-      check_test(buckets_are_cut_by_commit),
-      check_test(a_state_has_them_in_order),
-      check_test(a_loss_scale_is_set_for_all),
-      check_test(a_file_of_format_1_is_read),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

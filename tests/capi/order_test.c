@@ -44,8 +44,7 @@ static void pass(fixture* f, ddp_pass mode) {
   check_ok(ddp_model_end_backward(f->model, NULL));
 }
 
-static void what_comes_after_a_step_within_the_pass_is_refused(void** state) {
-  (void)state;
+check_case(what_comes_after_a_step_within_the_pass_is_refused) {
   fixture f;
   double norm = 0;
   int64_t steps = 0;
@@ -80,8 +79,7 @@ static void what_comes_after_a_step_within_the_pass_is_refused(void** state) {
   ddp_group_destroy(f.group);
 }
 
-static void a_step_needs_gradients_of_a_pass_that_ended_well(void** state) {
-  (void)state;
+check_case(a_step_needs_gradients_of_a_pass_that_ended_well) {
   fixture f;
   open_model(&f, alone());
   ddp_optimizer* optimizer = sgd(&f, 0, 0);
@@ -111,8 +109,7 @@ static void a_step_needs_gradients_of_a_pass_that_ended_well(void** state) {
   ddp_group_destroy(f.group);
 }
 
-static void marks_of_an_abandoned_pass_and_of_gradients_that_are_zero_again_do_not_count(void** state) {
-  (void)state;
+check_case(marks_of_an_abandoned_pass_and_of_gradients_that_are_zero_again_do_not_count) {
   fixture f;
   open_model(&f, alone());
   for (int way = 0; way < 3; way++) {
@@ -147,8 +144,7 @@ static void marks_of_an_abandoned_pass_and_of_gradients_that_are_zero_again_do_n
   ddp_group_destroy(f.group);
 }
 
-static void nothing_changes_parameters_while_they_hold_averages(void** state) {
-  (void)state;
+check_case(nothing_changes_parameters_while_they_hold_averages) {
   fixture f;
   ddp_ema *ema = NULL, *other = NULL;
   ddp_state saved;
@@ -202,10 +198,7 @@ static void mix(rank* self) {
   ddp_model_destroy(f.model);
 }
 
-static void slices_of_gradients_are_for_sharded_optimizers_alone(void** state) {
-  (void)state;
-  run_ranks(2, "local://order-shard", mix, NULL);
-}
+check_case(slices_of_gradients_are_for_sharded_optimizers_alone) { run_ranks(2, "local://order-shard", mix, NULL); }
 
 static int warnings;
 
@@ -214,8 +207,7 @@ static void count_warnings(void* user_data, ddp_log_level level, const char* tex
   warnings += level == DDP_LOG_WARNING && strstr(text, "no parameters") != NULL;
 }
 
-static void a_model_without_parameters_is_noted_in_the_log(void** state) {
-  (void)state;
+check_case(a_model_without_parameters_is_noted_in_the_log) {
   ddp_group* group = alone();
   ddp_model* model = NULL;
   check_ok(ddp_set_log(DDP_LOG_WARNING, count_warnings, NULL));
@@ -227,16 +219,4 @@ static void a_model_without_parameters_is_noted_in_the_log(void** state) {
   check_ok(ddp_set_log(DDP_LOG_WARNING, NULL, NULL));
   ddp_model_destroy(model);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(what_comes_after_a_step_within_the_pass_is_refused),
-      check_test(a_step_needs_gradients_of_a_pass_that_ended_well),
-      check_test(marks_of_an_abandoned_pass_and_of_gradients_that_are_zero_again_do_not_count),
-      check_test(nothing_changes_parameters_while_they_hold_averages),
-      check_test(slices_of_gradients_are_for_sharded_optimizers_alone),
-      check_test(a_model_without_parameters_is_noted_in_the_log),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

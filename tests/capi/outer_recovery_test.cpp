@@ -90,7 +90,7 @@ std::string train(const std::string& rendezvous, int rank, Reporter& report) {
   return std::to_string(hash);
 }
 
-void the_others_go_on(void**) {
+ddp_case(the_others_go_on) {
   const Folder folder;
   Procs procs(kRanks, [&](int rank, Reporter& report) { return train("file://" + folder.path() + "/meet", rank, report); });
   const std::vector<ProcResult> results = procs.wait(60'000);
@@ -101,8 +101,3 @@ void the_others_go_on(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(the_others_go_on)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -46,8 +46,7 @@ static ddp_outer_options options_of(int64_t every, int64_t overlap) {
   return options;
 }
 
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   ddp_group *group = alone();
   ddp_model *model = NULL;
   ddp_outer *outer = garbage(0);
@@ -123,8 +122,7 @@ static void train_and_stop_in_flight(rank *self) {
   check_ok(ddp_group_barrier(self->group));
 }
 
-static void what_is_under_way_can_be_dropped(void **state) {
-  (void)state;
+check_case(what_is_under_way_can_be_dropped) {
   run_ranks(3, "local://outer-flight", train_and_stop_in_flight, "unused.safetensors");
 }
 
@@ -166,18 +164,11 @@ static void go_on_from_a_checkpoint(rank *self) {
   }
 }
 
-static void a_checkpoint_holds_it(void **state) {
-  (void)state;
+check_case(a_checkpoint_holds_it) {
   char path[] = "outer-XXXXXX";
   const int fd = mkstemp(path);
   assert_true(fd >= 0);
   close(fd);
   run_ranks(2, "local://outer-checkpoint", go_on_from_a_checkpoint, path);
   unlink(path);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {check_test(wrong_arguments_are_refused), check_test(what_is_under_way_can_be_dropped),
-                                     check_test(a_checkpoint_holds_it)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void check_both(void) {
   check_text(ddp_last_error(), "\"y\"");
 }
 
-static void give_one_array_to_two(rank *self) {
+check_ranks_case(two_gradients_in_one_array_are_refused_with_both_names, 2) {
   for (int order = 0; order < 4; order++) { /* given before or in the pass; the one or the other marked first */
     lent *l = open_model(self->group, DDP_UNUSED_ERROR);
     if (order < 2) check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
@@ -76,12 +76,7 @@ static void give_one_array_to_two(rank *self) {
   }
 }
 
-static void two_gradients_in_one_array_are_refused_with_both_names(void **state) {
-  (void)state;
-  run_ranks(2, "local://one-array", give_one_array_to_two, NULL);
-}
-
-static void hand_blocks_round(rank *self) {
+check_ranks_case(blocks_may_change_hands_between_passes, 2) {
   lent *l = open_model(self->group, DDP_UNUSED_ERROR);
   for (int pass = 0; pass < 12; pass++) {
     check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
@@ -99,12 +94,7 @@ static void hand_blocks_round(rank *self) {
   close_model(l);
 }
 
-static void blocks_may_change_hands_between_passes(void **state) {
-  (void)state;
-  run_ranks(2, "local://blocks", hand_blocks_round, NULL);
-}
-
-static void leave_one_out(rank *self) {
+check_ranks_case(a_gradient_that_is_left_out_must_not_be_overwritten_either, 2) {
   lent *l = open_model(self->group, DDP_UNUSED_ALLOW);
   for (int way = 0; way < 2; way++) {
     check_ok(ddp_model_begin_backward(l->model, DDP_PASS_REDUCE));
@@ -120,13 +110,7 @@ static void leave_one_out(rank *self) {
   close_model(l);
 }
 
-static void a_gradient_that_is_left_out_must_not_be_overwritten_either(void **state) {
-  (void)state;
-  run_ranks(2, "local://left-out", leave_one_out, NULL);
-}
-
-static void memory_of_values_and_buffers_is_refused_at_once(void **state) {
-  (void)state;
+check_case(memory_of_values_and_buffers_is_refused_at_once) {
   ddp_group *group = alone();
   lent *l = open_model(group, DDP_UNUSED_ERROR);
   ddp_model *model = NULL;
@@ -144,14 +128,4 @@ static void memory_of_values_and_buffers_is_refused_at_once(void **state) {
   ddp_model_destroy(model);
   close_model(l);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(two_gradients_in_one_array_are_refused_with_both_names),
-      check_test(blocks_may_change_hands_between_passes),
-      check_test(a_gradient_that_is_left_out_must_not_be_overwritten_either),
-      check_test(memory_of_values_and_buffers_is_refused_at_once),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,7 @@ static void replace_tensors(fixture *f) {
   check_int(ddp_model_get_parameter_count(f->model), 3);
 }
 
-static void a_model_grows_and_shrinks(void **state) {
-  (void)state;
+check_case(a_model_grows_and_shrinks) {
   fixture f;
   int64_t steps = 0;
   ddp_model_stats stats = {.struct_size = sizeof stats};
@@ -117,8 +116,7 @@ static void a_model_grows_and_shrinks(void **state) {
   ddp_group_destroy(f.group);
 }
 
-static void what_cannot_be_reopened_is_refused(void **state) {
-  (void)state;
+check_case(what_cannot_be_reopened_is_refused) {
   fixture f;
   ddp_ema *ema = NULL;
   ddp_outer *outer = NULL;
@@ -162,7 +160,7 @@ static void what_cannot_be_reopened_is_refused(void **state) {
 }
 
 /* Rank 1 calls another function, or removes another parameter. */
-static void differ(rank *self) {
+check_ranks_case(ranks_that_differ_are_told, 2) {
   fixture f;
   open_model(&f, self->group);
   check_ok(ddp_model_reopen(f.model, NULL));
@@ -180,18 +178,4 @@ static void differ(rank *self) {
   check_int(count, 1);
   check_int(named, 2);
   close_model(&f);
-}
-
-static void ranks_that_differ_are_told(void **state) {
-  (void)state;
-  run_ranks(2, "local://reopen-differ", differ, NULL);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_model_grows_and_shrinks),
-      check_test(what_cannot_be_reopened_is_refused),
-      check_test(ranks_that_differ_are_told),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

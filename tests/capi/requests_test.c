@@ -19,7 +19,7 @@ static int32_t ended(ddp_request *request) {
   return 0;
 }
 
-static void every_collective(rank *self) {
+check_ranks_case(every_collective_has_its_posted_form, kRanks) {
   const int32_t me = self->index;
   float sum[2] = {1, 2}, all[3] = {0, 0, 0}, given[3] = {1, 2, 3}, part = -1, sent = (float)me, counted[3] = {0, 0, 0};
   const int64_t gives[3] = {1, 1, 1};
@@ -47,12 +47,7 @@ static void every_collective(rank *self) {
   check_number(counted[1], 1);
 }
 
-static void every_collective_has_its_posted_form(void **state) {
-  (void)state;
-  run_ranks(kRanks, "local://posted", every_collective, NULL);
-}
-
-static void messages(rank *self) {
+check_ranks_case(a_posted_message_comes_and_says_from_whom, 2) {
   float number = (float)self->index + 1, got = -1;
   const ddp_tensor given = vector_of(&number, DDP_F32, 1), taken = vector_of(&got, DDP_F32, 1);
   const int32_t other = 1 - self->index;
@@ -85,12 +80,7 @@ static void messages(rank *self) {
   check_ok(ddp_group_barrier(self->group));
 }
 
-static void a_posted_message_comes_and_says_from_whom(void **state) {
-  (void)state;
-  run_ranks(2, "local://posted-messages", messages, NULL);
-}
-
-static void wrong_arguments(rank *self) {
+check_ranks_case(wrong_arguments_are_refused_before_anything_is_posted, 2) {
   float numbers[4] = {1, 2, 3, 4};
   const ddp_tensor given = vector_of(numbers, DDP_F32, 2), odd = vector_of(numbers, DDP_F32, 3);
   ddp_group *group = self->group;
@@ -132,12 +122,7 @@ static void wrong_arguments(rank *self) {
   check_ok(ddp_group_barrier(group));
 }
 
-static void wrong_arguments_are_refused_before_anything_is_posted(void **state) {
-  (void)state;
-  run_ranks(2, "local://posted-wrong", wrong_arguments, NULL);
-}
-
-static void in_a_pass(rank *self) {
+check_ranks_case(requests_are_posted_while_a_pass_is_open, 2) {
   float w[2] = {0, 0}, grad[2] = {1, 1}, value = 1;
   const ddp_tensor number = vector_of(&value, DDP_F32, 1);
   ddp_model *model = NULL;
@@ -169,12 +154,7 @@ static void in_a_pass(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void requests_are_posted_while_a_pass_is_open(void **state) {
-  (void)state;
-  run_ranks(2, "local://posted-pass", in_a_pass, NULL);
-}
-
-static void crossed(rank *self) {
+check_ranks_case(a_wait_before_the_marks_that_others_need_is_found, 2) {
   float w[2] = {0, 0}, grad[2] = {1, 1};
   ddp_model *model = NULL;
   ddp_request *request = NULL;
@@ -195,18 +175,12 @@ static void crossed(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void a_wait_before_the_marks_that_others_need_is_found(void **state) {
-  (void)state;
-  run_ranks(2, "local://posted-crossed", crossed, NULL);
-}
-
-static void a_group_of_one_posts_too(void **state) {
+check_case(a_group_of_one_posts_too) {
   float value = 3;
   const ddp_tensor number = vector_of(&value, DDP_F32, 1);
   ddp_group *group = alone();
   ddp_request *request = NULL;
   int32_t done = 0;
-  (void)state;
   check_ok(ddp_group_post_all_reduce(group, &number, DDP_SUM, &request, NULL));
   while (done == 0) check_ok(ddp_request_test(request, &done));
   check_number(value, 3);
@@ -216,16 +190,4 @@ static void a_group_of_one_posts_too(void **state) {
   ddp_group_destroy(group);
   check_true(ddp_request_get_id(request) != 0);
   ddp_request_destroy(request);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(every_collective_has_its_posted_form),
-      check_test(a_posted_message_comes_and_says_from_whom),
-      check_test(wrong_arguments_are_refused_before_anything_is_posted),
-      check_test(requests_are_posted_while_a_pass_is_open),
-      check_test(a_wait_before_the_marks_that_others_need_is_found),
-      check_test(a_group_of_one_posts_too),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

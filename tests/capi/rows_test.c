@@ -10,7 +10,7 @@ static ddp_tensor rows_of(void *data, ddp_dtype dtype, int64_t count, int64_t wi
 }
 
 /* Rank 0 has the rows 7 and 2 (twice), rank 1 the row 7, rank 2 none. */
-static void reduce(rank *self) {
+check_ranks_case(all_ranks_get_the_union, 3) {
   int64_t index[3] = {7, 2, 2}, got[2] = {0, 0}, count = -1;
   float row[3][2] = {{3, 6}, {1, 2}, {10, 20}}, sum[2][2];
   const int64_t given = self->index == 0 ? 3 : self->index == 1 ? 1 : 0;
@@ -27,13 +27,7 @@ static void reduce(rank *self) {
   check_number(sum[1][1], 4);
 }
 
-static void all_ranks_get_the_union(void **state) {
-  (void)state;
-  run_ranks(3, "local://rows", reduce, NULL);
-}
-
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   int64_t index[2] = {0, -1}, count = -7;
   int32_t small[2] = {0, 1};
   float row[2][2] = {{1, 2}, {3, 4}};
@@ -68,7 +62,7 @@ static void wrong_arguments_are_refused(void **state) {
   check_error(bad, ddp_group_get_rows(group, &one, &first));
 }
 
-static void train_complex(rank *self) {
+check_ranks_case(complex_gradients_are_averaged, 2) {
   float z[3][2] = {{1, 2}, {3, 4}, {5, 6}}; /* three numbers; aligned to a part alone */
   ddp_model *model = NULL;
   ddp_tensor grad, value = vector_of(z, DDP_C64, 3);
@@ -89,18 +83,4 @@ static void train_complex(rank *self) {
   check_ok(ddp_model_end_backward(model, NULL));
   for (int i = 0; i < 6; i++) check_number(parts[i], i + 0.5);
   ddp_model_destroy(model);
-}
-
-static void complex_gradients_are_averaged(void **state) {
-  (void)state;
-  run_ranks(2, "local://complex", train_complex, NULL);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(all_ranks_get_the_union),
-      check_test(wrong_arguments_are_refused),
-      check_test(complex_gradients_are_averaged),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

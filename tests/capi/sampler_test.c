@@ -2,15 +2,11 @@
 /* ddp/sampler.h as a C99 program sees it. */
 #include "ddp/sampler.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "ddp/library.h"
+#include "support/check.h"
 
 static ddp_sampler make_sampler(int64_t dataset_size, int32_t rank, int32_t size) {
   ddp_sampler sampler;
@@ -26,9 +22,8 @@ static void assert_refused(ddp_status status, const char *part) {
   assert_non_null(strstr(ddp_last_error(), part));
 }
 
-static void init_writes_the_defaults(void **state) {
+check_case(init_writes_the_defaults) {
   ddp_sampler sampler;
-  (void)state;
   memset(&sampler, 0xff, sizeof sampler);
   assert_int_equal(ddp_sampler_init(&sampler, sizeof sampler), DDP_OK);
   assert_int_equal(sampler.struct_size, sizeof sampler);
@@ -43,21 +38,19 @@ static void init_writes_the_defaults(void **state) {
   assert_refused(ddp_sampler_init(&sampler, 0), "struct_size");
 }
 
-static void a_never_initialised_sampler_is_refused(void **state) {
+check_case(a_never_initialised_sampler_is_refused) {
   ddp_sampler sampler;
   int64_t count = -7;
-  (void)state;
   memset(&sampler, 0, sizeof sampler);
   sampler.dataset_size = 10;
   assert_refused(ddp_sampler_get_count(&sampler, &count), "_init");
   assert_int_equal(count, -7);
 }
 
-static void an_epoch_is_dealt_out_once(void **state) {
+check_case(an_epoch_is_dealt_out_once) {
   int seen[10] = {0};
   int32_t rank;
   int i;
-  (void)state;
   for (rank = 0; rank < 2; ++rank) {
     ddp_sampler sampler = make_sampler(10, rank, 2);
     int64_t indices[5];
@@ -73,25 +66,23 @@ static void an_epoch_is_dealt_out_once(void **state) {
   for (i = 0; i < 10; ++i) assert_int_equal(seen[i], 1);
 }
 
-static void resuming_gives_the_rest_of_the_epoch(void **state) {
+check_case(resuming_gives_the_rest_of_the_epoch) {
   ddp_sampler sampler = make_sampler(1797, 3, 4);
   int64_t whole[450];
   int64_t rest[250];
-  (void)state;
   assert_int_equal(ddp_sampler_fill(&sampler, 2, 0, 450, whole), DDP_OK);
   assert_int_equal(ddp_sampler_fill(&sampler, 2, 200, 250, rest), DDP_OK);
   assert_memory_equal(rest, whole + 200, sizeof rest);
 }
 
 /* Two ranks use two samples each, then there is one rank. */
-static void an_epoch_goes_on_with_another_number_of_ranks(void **state) {
+check_case(an_epoch_goes_on_with_another_number_of_ranks) {
   int seen[10] = {0};
   int64_t indices[6];
   int64_t count = 0;
   int32_t rank;
   int i;
   ddp_sampler sampler;
-  (void)state;
   for (rank = 0; rank < 2; ++rank) {
     sampler = make_sampler(10, rank, 2);
     assert_int_equal(ddp_sampler_fill(&sampler, 1, 0, 2, indices), DDP_OK);
@@ -108,11 +99,10 @@ static void an_epoch_goes_on_with_another_number_of_ranks(void **state) {
   assert_refused(ddp_sampler_get_count(&sampler, &count), "seen is 11");
 }
 
-static void an_empty_data_set_gives_nothing(void **state) {
+check_case(an_empty_data_set_gives_nothing) {
   ddp_sampler sampler = make_sampler(0, 1, 2);
   int64_t count = -1;
   int64_t index = -7;
-  (void)state;
   assert_int_equal(ddp_sampler_get_count(&sampler, &count), DDP_OK);
   assert_int_equal(count, 0);
   assert_int_equal(ddp_sampler_fill(&sampler, 0, 0, 0, NULL), DDP_OK);
@@ -120,10 +110,9 @@ static void an_empty_data_set_gives_nothing(void **state) {
   assert_int_equal(index, -7);
 }
 
-static void a_range_outside_the_share_is_refused(void **state) {
+check_case(a_range_outside_the_share_is_refused) {
   ddp_sampler sampler = make_sampler(10, 0, 2);
   int64_t indices[8];
-  (void)state;
   assert_refused(ddp_sampler_fill(&sampler, 0, 0, 6, indices), "a rank has 5");
   assert_refused(ddp_sampler_fill(&sampler, 0, 5, 1, indices), "position 5");
   assert_refused(ddp_sampler_fill(&sampler, 0, -1, 1, indices), "position -1");
@@ -133,20 +122,18 @@ static void a_range_outside_the_share_is_refused(void **state) {
   assert_int_equal(ddp_sampler_fill(&sampler, 0, 5, 0, indices), DDP_OK);
 }
 
-static void null_arguments_are_refused(void **state) {
+check_case(null_arguments_are_refused) {
   ddp_sampler sampler = make_sampler(10, 0, 2);
   int64_t number = 0;
-  (void)state;
   assert_refused(ddp_sampler_get_count(NULL, &number), "sampler is NULL");
   assert_refused(ddp_sampler_get_count(&sampler, NULL), "out_count is NULL");
   assert_refused(ddp_sampler_fill(NULL, 0, 0, 1, &number), "sampler is NULL");
   assert_refused(ddp_sampler_fill(&sampler, 0, 0, 1, NULL), "out_indices is NULL");
 }
 
-static void a_wrong_field_is_named(void **state) {
+check_case(a_wrong_field_is_named) {
   ddp_sampler sampler = make_sampler(10, 2, 2);
   int64_t count = -7;
-  (void)state;
   assert_refused(ddp_sampler_get_count(&sampler, &count), "rank is 2");
   sampler = make_sampler(-5, 0, 2);
   assert_refused(ddp_sampler_get_count(&sampler, &count), "dataset_size is -5");
@@ -158,30 +145,13 @@ static void a_wrong_field_is_named(void **state) {
   assert_int_equal(count, -7);
 }
 
-static void a_shorter_struct_of_an_older_header_gets_the_defaults(void **state) {
+check_case(a_shorter_struct_of_an_older_header_gets_the_defaults) {
   ddp_sampler sampler = make_sampler(10, 0, 1);
   int64_t with_default[10];
   int64_t with_older[10];
-  (void)state;
   assert_int_equal(ddp_sampler_fill(&sampler, 0, 0, 10, with_default), DDP_OK);
   sampler.shuffle = 99; /* beyond what this caller knows */
   sampler.struct_size = (int64_t)offsetof(ddp_sampler, shuffle);
   assert_int_equal(ddp_sampler_fill(&sampler, 0, 0, 10, with_older), DDP_OK);
   assert_memory_equal(with_older, with_default, sizeof with_older);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(init_writes_the_defaults),
-      cmocka_unit_test(a_never_initialised_sampler_is_refused),
-      cmocka_unit_test(an_epoch_is_dealt_out_once),
-      cmocka_unit_test(resuming_gives_the_rest_of_the_epoch),
-      cmocka_unit_test(an_epoch_goes_on_with_another_number_of_ranks),
-      cmocka_unit_test(an_empty_data_set_gives_nothing),
-      cmocka_unit_test(a_range_outside_the_share_is_refused),
-      cmocka_unit_test(null_arguments_are_refused),
-      cmocka_unit_test(a_wrong_field_is_named),
-      cmocka_unit_test(a_shorter_struct_of_an_older_header_gets_the_defaults),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

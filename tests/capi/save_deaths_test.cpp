@@ -111,7 +111,7 @@ std::jthread signal_when_writing(const std::string& folder, const std::string& s
 const std::string kFirst = "step-000000000001.safetensors", kSecond = "step-000000000002.safetensors",
                   kThird = "step-000000000003.safetensors", kLock = ".ddp-folder.lock";
 
-void a_rank_that_dies_in_a_sharded_save_is_named_and_the_others_go_on(void**) {
+ddp_case(a_rank_that_dies_in_a_sharded_save_is_named_and_the_others_go_on) {
   for (const int victim : {0, 1, 2}) {
     const Folder meeting, folder;
     Procs procs(3, [&](int rank, Reporter& report) {
@@ -159,7 +159,7 @@ void a_rank_that_dies_in_a_sharded_save_is_named_and_the_others_go_on(void**) {
 }
 
 // Rank 0 sleeps in a save, is replaced, and wakes: its save fails, and changes nothing.
-void a_rank_that_was_replaced_commits_nothing(void**) {
+ddp_case(a_rank_that_was_replaced_commits_nothing) {
   const Folder meeting, folder;
   Procs procs(3, [&](int rank, Reporter& report) {
     Saver saver(meeting, rank, 3, false);
@@ -194,10 +194,3 @@ void a_rank_that_was_replaced_commits_nothing(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_rank_that_dies_in_a_sharded_save_is_named_and_the_others_go_on),
-                              ddp_test(a_rank_that_was_replaced_commits_nothing)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -15,7 +15,7 @@ namespace {
 
 using namespace ddp::test;
 
-void destroying_the_group_makes_memory_private(void**) {
+ddp_case(destroying_the_group_makes_memory_private) {
   in_processes(2, 30'000, [](ddp_group* group, int rank) {
     Floats floats;
     floats.fill(rank, 1);
@@ -45,7 +45,7 @@ ddp_status sum(ddp_group* group, const ddp_tensor& tensor, bool posted) {
 }
 
 /// The call of one thread ends while that of another finds the group broken, and makes the memory private.
-void a_call_that_succeeds_has_its_result(void**) {
+ddp_case(a_call_that_succeeds_has_its_result) {
   int trial = 0;
   const auto race = [&](ddp_group* group, int rank) {
     constexpr int64_t kMany = int64_t{1} << 22;
@@ -77,7 +77,7 @@ void a_call_that_succeeds_has_its_result(void**) {
   for (; trial < 20; ++trial) in_processes(2, 30'000, race);
 }
 
-void a_recovered_group_shares_it_again(void**) {
+ddp_case(a_recovered_group_shares_it_again) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter& report) {
     ddp_group_options options = patient_options(rank, 3);
@@ -119,9 +119,3 @@ void a_recovered_group_shares_it_again(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(destroying_the_group_makes_memory_private),
-                              ddp_test(a_call_that_succeeds_has_its_result), ddp_test(a_recovered_group_shares_it_again)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -2,7 +2,7 @@
 /* Sub-groups through the C API; ranks are threads. */
 #include "support/ranks.h"
 
-static void divide(rank *self) {
+check_ranks_case(groups_are_divided_and_outlive_their_parent, 4) {
   const int32_t r = self->index;
   ddp_group *half = NULL, *turned = NULL, *none = self->group, *quarter = NULL;
   ddp_group_options options;
@@ -35,13 +35,7 @@ static void divide(rank *self) {
   ddp_group_destroy(quarter);
 }
 
-static void groups_are_divided_and_outlive_their_parent(void **state) {
-  (void)state;
-  run_ranks(4, "local://split", divide, NULL);
-}
-
-static void wrong_arguments_are_refused(void **state) {
-  (void)state;
+check_case(wrong_arguments_are_refused) {
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   ddp_group *group = alone(), *part = group;
   ddp_group_options options;
@@ -62,12 +56,4 @@ static void wrong_arguments_are_refused(void **state) {
   ddp_group_destroy(part);
   ddp_group_destroy(group);
   check_error(bad, ddp_group_split(group, 0, 0, NULL, &part));
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(groups_are_divided_and_outlive_their_parent),
-      check_test(wrong_arguments_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

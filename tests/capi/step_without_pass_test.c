@@ -88,7 +88,7 @@ static void refused(world *w) {
   check_text(ddp_last_error(), "DDP_PASS_LOCAL");
 }
 
-static void forget_the_pass(rank *self) {
+check_ranks_case(a_step_of_several_ranks_needs_a_pass, 2) {
   for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(self->group, kind, 0);
     int64_t steps = -1;
@@ -110,12 +110,7 @@ static void forget_the_pass(rank *self) {
   }
 }
 
-static void a_step_of_several_ranks_needs_a_pass(void **state) {
-  (void)state;
-  run_ranks(2, "local://step-needs-pass", forget_the_pass, NULL);
-}
-
-static void reduce_by_hand(rank *self) {
+check_ranks_case(gradients_that_the_program_has_reduced_are_good_for_one_step, 2) {
   for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(self->group, kind, 0);
     const double decay = 0.5;
@@ -153,12 +148,7 @@ static void reduce_by_hand(rank *self) {
   }
 }
 
-static void gradients_that_the_program_has_reduced_are_good_for_one_step(void **state) {
-  (void)state;
-  run_ranks(2, "local://reduced-by-hand", reduce_by_hand, NULL);
-}
-
-static void try_other_passes(rank *self) {
+check_ranks_case(what_other_passes_leave_is_no_mean_either, 2) {
   world *w = open_world(self->group, PLAIN, 0);
   pass(w, DDP_PASS_ACCUMULATE);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(w->optimizer, NULL), "DDP_PASS_ACCUMULATE");
@@ -189,11 +179,6 @@ static void try_other_passes(rank *self) {
   close_world(w);
 }
 
-static void what_other_passes_leave_is_no_mean_either(void **state) {
-  (void)state;
-  run_ranks(2, "local://other-passes", try_other_passes, NULL);
-}
-
 static void load_first(rank *self) {
   const char *path = self->data;
   for (int loads = 0; loads < 2; loads++) {
@@ -218,15 +203,14 @@ static void load_first(rank *self) {
   }
 }
 
-static void a_load_makes_no_gradients(void **state) {
-  (void)state;
+check_case(a_load_makes_no_gradients) {
   char path[] = "/tmp/ddp-step-XXXXXX";
   close(mkstemp(path));
   run_ranks(2, "local://load-first", load_first, path);
   unlink(path);
 }
 
-static void run_out_of_data(rank *self) {
+check_ranks_case(ranks_that_have_joined_change_nothing_about_it, 2) {
   world *w = open_world(self->group, PLAIN, 1);
   if (self->index == 0) {
     check_ok(ddp_model_join(w->model, NULL));
@@ -241,13 +225,7 @@ static void run_out_of_data(rank *self) {
   close_world(w);
 }
 
-static void ranks_that_have_joined_change_nothing_about_it(void **state) {
-  (void)state;
-  run_ranks(2, "local://joined", run_out_of_data, NULL);
-}
-
-static void a_group_of_one_may_step_without_a_pass(void **state) {
-  (void)state;
+check_case(a_group_of_one_may_step_without_a_pass) {
   ddp_group *group = alone();
   for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(group, kind, 0);
@@ -265,8 +243,7 @@ static void a_group_of_one_may_step_without_a_pass(void **state) {
   ddp_group_destroy(group);
 }
 
-static void mark_reduced_refuses_what_is_no_committed_model(void **state) {
-  (void)state;
+check_case(mark_reduced_refuses_what_is_no_committed_model) {
   ddp_group *group = alone();
   ddp_model *model = NULL;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_reduced(NULL));
@@ -274,17 +251,4 @@ static void mark_reduced_refuses_what_is_no_committed_model(void **state) {
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_mark_reduced(model), "ddp_model_commit");
   ddp_model_destroy(model);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_step_of_several_ranks_needs_a_pass),
-      check_test(gradients_that_the_program_has_reduced_are_good_for_one_step),
-      check_test(what_other_passes_leave_is_no_mean_either),
-      check_test(a_load_makes_no_gradients),
-      check_test(ranks_that_have_joined_change_nothing_about_it),
-      check_test(a_group_of_one_may_step_without_a_pass),
-      check_test(mark_reduced_refuses_what_is_no_committed_model),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,7 @@ static void collect(rank *self) {
   check_number(metric[1], 2);
 }
 
-static void collectives_agree_with_arithmetic(void **state) {
-  (void)state;
-  run_ranks(2, "local://collect", collect, NULL);
-}
+check_case(collectives_agree_with_arithmetic) { run_ranks(2, "local://collect", collect, NULL); }
 
 static void train(rank *self) {
   const int32_t r = self->index;
@@ -87,8 +84,7 @@ static void train(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void gradients_are_averaged_and_replicas_stay_equal(void **state) {
-  (void)state;
+check_case(gradients_are_averaged_and_replicas_stay_equal) {
   int64_t hashes[2] = {1, 2};
   run_ranks(2, "local://train", train, hashes);
   check_int(hashes[0], hashes[1]);
@@ -108,14 +104,13 @@ static void commit_different_models(rank *self) {
   check_ok(ddp_group_barrier(self->group));
 }
 
-static void commit_names_the_first_difference_on_both_ranks(void **state) {
-  (void)state;
+check_case(commit_names_the_first_difference_on_both_ranks) {
   char texts[2000] = "";
   run_ranks(2, "local://differ", commit_different_models, texts);
   check_int(strcmp(texts, texts + 1000), 0);
 }
 
-static void call_different_collectives(rank *self) {
+check_ranks_case(different_calls_are_a_mismatch_on_both_ranks, 2) {
   float value = 1;
   const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
   if (self->index == 0) {
@@ -123,11 +118,6 @@ static void call_different_collectives(rank *self) {
   } else {
     check_error(DDP_ERROR_DIFFERENT_CALLS, ddp_group_all_reduce(self->group, &tensor, DDP_SUM, NULL));
   }
-}
-
-static void different_calls_are_a_mismatch_on_both_ranks(void **state) {
-  (void)state;
-  run_ranks(2, "local://calls", call_different_collectives, NULL);
 }
 
 static void forget_a_parameter(rank *self) {
@@ -151,14 +141,13 @@ static void forget_a_parameter(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void an_unmarked_parameter_is_named_on_every_rank(void **state) {
-  (void)state;
+check_case(an_unmarked_parameter_is_named_on_every_rank) {
   char texts[2000] = "";
   run_ranks(2, "local://forget", forget_a_parameter, texts);
   check_int(strcmp(texts, texts + 1000), 0);
 }
 
-static void leave_alone(rank *self) {
+check_ranks_case(a_rank_that_leaves_is_not_waited_for, 2) {
   if (self->index == 0) {
     ddp_group_destroy(self->group);
     self->group = NULL;
@@ -168,25 +157,14 @@ static void leave_alone(rank *self) {
   }
 }
 
-static void a_rank_that_leaves_is_not_waited_for(void **state) {
-  (void)state;
-  run_ranks(2, "local://leave", leave_alone, NULL);
-}
-
-static void abort_from_one(rank *self) {
+check_ranks_case(abort_reaches_every_rank_with_its_reason, 2) {
   if (self->index == 0) {
     check_ok(ddp_group_abort(self->group, "the disk is on fire"));
   }
   check_error_text(DDP_ERROR_ABORTED, ddp_group_barrier(self->group), "the disk is on fire");
 }
 
-static void abort_reaches_every_rank_with_its_reason(void **state) {
-  (void)state;
-  run_ranks(2, "local://abort", abort_from_one, NULL);
-}
-
-static void a_missing_rank_is_named_in_time(void **state) {
-  (void)state;
+check_case(a_missing_rank_is_named_in_time) {
   ddp_group_options options;
   ddp_group *group = NULL;
   check_ok(ddp_group_options_init(&options, sizeof options));
@@ -196,18 +174,4 @@ static void a_missing_rank_is_named_in_time(void **state) {
   check_error_text(DDP_ERROR_TIMED_OUT, ddp_group_create("local://lonely", &options, &group), "1");
   check_true(group == NULL);
   run_ranks(2, "local://lonely", collect, NULL); /* the place is free again */
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(collectives_agree_with_arithmetic),
-      check_test(gradients_are_averaged_and_replicas_stay_equal),
-      check_test(commit_names_the_first_difference_on_both_ranks),
-      check_test(different_calls_are_a_mismatch_on_both_ranks),
-      check_test(an_unmarked_parameter_is_named_on_every_rank),
-      check_test(a_rank_that_leaves_is_not_waited_for),
-      check_test(abort_reaches_every_rank_with_its_reason),
-      check_test(a_missing_rank_is_named_in_time),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

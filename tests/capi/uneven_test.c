@@ -54,7 +54,7 @@ static void check_absent(ddp_model *model, int64_t bits) {
   check_int(report_of(model).reserved, 0);
 }
 
-static void weigh(rank *self) {
+check_ranks_case(gradients_count_by_weight, 2) {
   float value[3] = {0, 0, 0};
   ddp_model *model = make_model(self->group, DDP_DIVISOR_WEIGHTS, 0, value);
   check_ok(ddp_model_commit(model, NULL));
@@ -84,12 +84,7 @@ static void weigh(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void gradients_count_by_weight(void **state) {
-  (void)state;
-  run_ranks(2, "local://uneven-weigh", weigh, NULL);
-}
-
-static void abandon(rank *self) {
+check_ranks_case(an_abandoned_pass_tells_the_others_why, 2) {
   float value[3] = {0, 0, 0};
   ddp_model *model = make_model(self->group, DDP_DIVISOR_WORLD, 0, value);
   check_ok(ddp_model_commit(model, NULL));
@@ -112,12 +107,7 @@ static void abandon(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void an_abandoned_pass_tells_the_others_why(void **state) {
-  (void)state;
-  run_ranks(2, "local://uneven-abandon", abandon, NULL);
-}
-
-static void join(rank *self) {
+check_ranks_case(a_joined_rank_ends_with_the_state_of_the_last, 2) {
   float value[3] = {1, 2, 3};
   double rate = 0;
   ddp_optimizer *optimizer = NULL;
@@ -142,13 +132,7 @@ static void join(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void a_joined_rank_ends_with_the_state_of_the_last(void **state) {
-  (void)state;
-  run_ranks(2, "local://uneven-join", join, NULL);
-}
-
-static void wrong_options_are_refused(void **state) {
-  (void)state;
+check_case(wrong_options_are_refused) {
   ddp_group *group = alone();
   ddp_model_options options;
   ddp_model *model = NULL;
@@ -176,8 +160,7 @@ static void check_dead(ddp_model *model, ddp_status status) {
   check_error(status, ddp_model_join(model, NULL));
 }
 
-static void null_garbage_and_a_model_that_is_not_committed_are_refused(void **state) {
-  (void)state;
+check_case(null_garbage_and_a_model_that_is_not_committed_are_refused) {
   int64_t garbage[4] = {1, 2, 3, 4};
   float value[3] = {0, 0, 0};
   ddp_group *group = alone();
@@ -190,8 +173,7 @@ static void null_garbage_and_a_model_that_is_not_committed_are_refused(void **st
   ddp_group_destroy(group);
 }
 
-static void the_wrong_moment_and_wrong_values_are_refused(void **state) {
-  (void)state;
+check_case(the_wrong_moment_and_wrong_values_are_refused) {
   const double wrong[] = {-1, NAN, INFINITY, 1e-30, 1e30};
   float value[3] = {0, 0, 0};
   ddp_pass_report report;
@@ -226,16 +208,4 @@ static void the_wrong_moment_and_wrong_values_are_refused(void **state) {
   ddp_model_destroy(model);
   ddp_model_destroy(plain);
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(gradients_count_by_weight),
-      check_test(an_abandoned_pass_tells_the_others_why),
-      check_test(a_joined_rank_ends_with_the_state_of_the_last),
-      check_test(wrong_options_are_refused),
-      check_test(null_garbage_and_a_model_that_is_not_committed_are_refused),
-      check_test(the_wrong_moment_and_wrong_values_are_refused),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

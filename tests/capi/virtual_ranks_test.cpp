@@ -10,11 +10,8 @@
 #include <fstream>
 #include <set>
 
-#include "support/cmocka.hpp"
-#include "support/group_procs.hpp"
-#include "support/on_processes.hpp"
-#include "support/public_api.hpp"
 #include "support/ranks.hpp"
+#include "support/surviving_parts.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -117,34 +114,7 @@ class Training {
   double loss_ = 0;
 };
 
-/// One rank has all parts.
-std::string undisturbed() {
-  ddp_group_options options = patient_options(0, 1);
-  options.virtual_ranks = kParts;
-  ddp_group* const group = create_group("local://undisturbed", options);
-  std::string result;
-  {
-    Training training(group);
-    OK(training.commit());
-    for (int64_t step = 0; step < kSteps; ++step) OK(training.step(step));
-    result = training.result();
-  }
-  ddp_group_destroy(group);
-  return result;
-}
-
-/// Recovers as often as it takes. False: the status is no reason for that.
-bool go_on(ddp_group* group, ddp_status status, Reporter& report) {
-  while (status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED) {
-    ddp_recovery recovery{};
-    recovery.struct_size = sizeof recovery;
-    status = ddp_group_recover(group, nullptr, &recovery);
-    if (status == DDP_OK) report.say("recovered with " + std::to_string(recovery.size));
-  }
-  return status == DDP_OK;
-}
-
-std::string survive(const std::string& place, Hosts hosts, int rank, int size, bool joins, Reporter& report) {
+std::string take_part(const std::string& place, Hosts hosts, int rank, int size, bool joins, Reporter& report) {
   ddp_group_options options = patient_options(rank, size);
   options.backend = options_on(hosts).backend;
   options.recoverable = 1;
@@ -158,19 +128,7 @@ std::string survive(const std::string& place, Hosts hosts, int rank, int size, b
   std::string result;
   {
     Training training(group);
-    for (ddp_status status = training.commit(); status != DDP_OK; status = training.commit())
-      if (!go_on(group, status, report)) OK(status);
-    report.say("committed");
-    for (int64_t step = training.step_count(); step < kSteps;) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      const ddp_status status = training.step(step);
-      if (status != DDP_OK && !go_on(group, status, report)) OK(status);
-      step = training.step_count();
-      report.say("step " + std::to_string(step));
-    }
-    ddp_status status = ddp_group_barrier(group);
-    while (status != DDP_OK && go_on(group, status, report)) status = ddp_group_barrier(group);
-    result = training.result();
+    result = survive(group, training, kSteps, report, std::chrono::milliseconds(5));
   }
   ddp_group_destroy(group);
   return result;
@@ -182,14 +140,14 @@ std::string weights_in(const std::string& result) { return result.substr(0, resu
 template <Hosts kHosts>
 void ranks_come_and_go_and_the_bits_stay(void**) {
   if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  const std::string wanted = weights_in(undisturbed());
+  const std::string wanted = weights_in(undisturbed<Training>(kParts, kSteps));
   const Folder folder;
   const std::string place = "file://" + folder.path() + "/meet", sign = folder.path() + "/now";
   constexpr int kFirst = 5;  // and one that joins; of 5 ranks the sum is no tree over ranks
   Procs procs(kFirst + 1, [&](int rank, Reporter& report) {
     if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     while (rank == kFirst && !std::filesystem::exists(sign)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return survive(place, kHosts, rank, kFirst, rank == kFirst, report);
+    return take_part(place, kHosts, rank, kFirst, rank == kFirst, report);
   });
   const std::set<int> dead = {0, 1, 2};
   procs.wait_for(0, "step 5");

@@ -13,8 +13,7 @@ static ddp_group_options one_rank(void) {
   return options;
 }
 
-static void waits_are_asked_as_lists_of_ranks_are(void **state) {
-  (void)state;
+check_case(waits_are_asked_as_lists_of_ranks_are) {
   ddp_group_options options = one_rank();
   ddp_group *group = NULL;
   double seconds[2] = {-1, -1};
@@ -30,11 +29,4 @@ static void waits_are_asked_as_lists_of_ranks_are(void **state) {
   check_int(count, 1);
   check_true(seconds[0] == 0 && seconds[1] == -1); /* alone it waits for no rank, and there is no rank 1 */
   ddp_group_destroy(group);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(waits_are_asked_as_lists_of_ranks_are),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

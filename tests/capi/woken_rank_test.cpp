@@ -154,14 +154,9 @@ void stop_and_wake(Kind kind, int trial) {
   }
 }
 
-void a_rank_that_goes_on_reaches_nothing_that_is_still_used(void**) {
+ddp_case(a_rank_that_goes_on_reaches_nothing_that_is_still_used) {
   for (const Kind kind : {Kind::kShared, Kind::kAlloc, Kind::kGradient, Kind::kModel, Kind::kValues, Kind::kInBackward})
     for (int trial = 0; trial < (kind == Kind::kShared ? 3 * kTrials : kTrials); ++trial) stop_and_wake(kind, trial);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_rank_that_goes_on_reaches_nothing_that_is_still_used)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

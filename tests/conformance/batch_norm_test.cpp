@@ -147,7 +147,7 @@ void check_case(group::Group& group, int rank, const Case& test) {
     expect_same_bits_everywhere(group, *array, what);
 }
 
-void unequal_and_empty_batches_equal_the_joined_batch(Path path) {
+ddp_case_on(kThreePaths, unequal_and_empty_batches_equal_the_joined_batch) {
   for (const int size : kWorldSizes)
     run_on(path, size, [](group::Group& group, int rank) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16})
@@ -159,7 +159,7 @@ void unequal_and_empty_batches_equal_the_joined_batch(Path path) {
     });
 }
 
-void a_single_value_in_all_is_an_error_on_every_rank(Path path) {
+ddp_case_on(kThreePaths, a_single_value_in_all_is_an_error_on_every_rank) {
   for (const int size : {1, 3})
     run_on(path, size, [](group::Group& group, int rank) {
       const int64_t rows = rank == 0 ? 1 : 0;
@@ -176,7 +176,7 @@ void a_single_value_in_all_is_an_error_on_every_rank(Path path) {
     });
 }
 
-void nothing_on_any_rank_changes_nothing(Path path) {
+ddp_case_on(kThreePaths, nothing_on_any_rank_changes_nothing) {
   run_on(path, 2, [](group::Group& group, int) {
     Array x(DDP_F32, {0, 2}), running_mean(DDP_F32, {2}, {1, 2}), running_var(DDP_F32, {2}, {3, 4}), saved(DDP_F64, {2}),
         scale(DDP_F64, {2});
@@ -191,7 +191,7 @@ void nothing_on_any_rank_changes_nothing(Path path) {
   });
 }
 
-void different_options_are_a_mismatch_and_the_group_stays(Path path) {
+ddp_case_on(kThreePaths, different_options_are_a_mismatch_and_the_group_stays) {
   run_on(path, 3, [](group::Group& group, int rank) {
     ddp_batch_norm_options options = norm_options();
     if (rank == 2) options.momentum = 0.4;
@@ -205,7 +205,7 @@ void different_options_are_a_mismatch_and_the_group_stays(Path path) {
   });
 }
 
-void without_training_nothing_is_sent(Path path) {
+ddp_case_on(kThreePaths, without_training_nothing_is_sent) {
   run_on(path, 2, [](group::Group& group, int rank) {
     ddp_batch_norm_options options = norm_options();
     options.training = 0;
@@ -225,7 +225,7 @@ void without_training_nothing_is_sent(Path path) {
   });
 }
 
-void a_second_group_normalises_while_buckets_are_under_way(Path path) {
+ddp_case_on(kThreePaths, a_second_group_normalises_while_buckets_are_under_way) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     run_pairs_on(path, 3, [&](group::Group& main, group::Group& second, int rank) {
       ddp_model_options options = model_options();
@@ -247,17 +247,3 @@ void a_second_group_normalises_while_buckets_are_under_way(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(unequal_and_empty_batches_equal_the_joined_batch),
-      ddp_paths_test(a_single_value_in_all_is_an_error_on_every_rank),
-      ddp_paths_test(nothing_on_any_rank_changes_nothing),
-      ddp_paths_test(different_options_are_a_mismatch_and_the_group_stays),
-      ddp_paths_test(without_training_nothing_is_sent),
-      ddp_paths_test(a_second_group_normalises_while_buckets_are_under_way),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

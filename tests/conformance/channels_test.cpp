@@ -36,7 +36,7 @@ void mark_all(PassWorld& world, int rank, int pass) {
   for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
 }
 
-void passes_open_together_give_each_its_mean(Path path) {
+ddp_case_on(kEveryHostPath, passes_open_together_give_each_its_mean) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     for (const int size : {1, 2, 3, 5})
       run_on(path, size, [&](group::Group& group, int rank) {
@@ -61,7 +61,7 @@ void passes_open_together_give_each_its_mean(Path path) {
       });
 }
 
-void a_model_inside_a_model(Path path) {
+ddp_case_on(kEveryHostPath, a_model_inside_a_model) {
   for (const int size : {2, 3})
     run_on(path, size, [&](group::Group& group, int rank) {
       PassWorld outer(group, Memory::kOwned), inner(group, Memory::kGroup);
@@ -81,7 +81,7 @@ void a_model_inside_a_model(Path path) {
 }
 
 // This is not promised, but a rank that waits for one pass also works on the other.
-void passes_that_end_in_other_orders_help_each_other(Path path) {
+ddp_case_on(kEveryHostPath, passes_that_end_in_other_orders_help_each_other) {
   run_on(path, 3, [&](group::Group& group, int rank) {
     PassWorld first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
     PassWorld second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
@@ -99,7 +99,7 @@ void passes_that_end_in_other_orders_help_each_other(Path path) {
   });
 }
 
-void a_void_pass_leaves_the_other_alone(Path path) {
+ddp_case_on(kEveryHostPath, a_void_pass_leaves_the_other_alone) {
   run_on(path, 3, [&](group::Group& group, int rank) {
     PassWorld first(group, Memory::kOwned), second(group, Memory::kPrivate);
     for (int pass = 0; pass < 3; ++pass) {
@@ -146,7 +146,7 @@ std::string train(group::Group& group, const Ways& ways, bool together) {
   return first.bytes() + second.bytes();
 }
 
-void steps_have_the_bits_of_models_that_train_alone(Path path) {
+ddp_case_on(kEveryHostPath, steps_have_the_bits_of_models_that_train_alone) {
   for (const int size : {2, 3})
     run_on(path, size, [&](group::Group& group, int) {
       for (int way = 0; way < 8; ++way) {
@@ -160,7 +160,7 @@ void steps_have_the_bits_of_models_that_train_alone(Path path) {
     });
 }
 
-void blocking_calls_are_refused_until_all_have_ended(Path path) {
+ddp_case_on(kEveryHostPath, blocking_calls_are_refused_until_all_have_ended) {
   run_on(path, 2, [&](group::Group& group, int rank) {
     PassWorld first(group, Memory::kOwned), second(group, Memory::kOwned);
     first.model->begin_backward(DDP_PASS_REDUCE);
@@ -176,7 +176,7 @@ void blocking_calls_are_refused_until_all_have_ended(Path path) {
   });
 }
 
-void replicas_are_repaired_while_another_pass_is_open(Path path) {
+ddp_case_on(kEveryHostPath, replicas_are_repaired_while_another_pass_is_open) {
   run_on(path, 3, [&](group::Group& group, int rank) {
     ddp_model_options options = model_options();
     options.check_every = 1;
@@ -197,7 +197,7 @@ void replicas_are_repaired_while_another_pass_is_open(Path path) {
   });
 }
 
-void channels_are_used_again(Path path) {
+ddp_case_on(kEveryHostPath, channels_are_used_again) {
   run_on(path, 2, [&](group::Group& group, int rank) {
     const group::Channel first(group);
     for (int round = 0; round < 12; ++round) {
@@ -213,7 +213,7 @@ void channels_are_used_again(Path path) {
   });
 }
 
-void more_models_than_channels_share_the_first(Path path) {
+ddp_case_on(kEveryHostPath, more_models_than_channels_share_the_first) {
   run_on(path, 2, [&](group::Group& group, int rank) {
     std::vector<std::unique_ptr<PassWorld>> worlds;
     for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<PassWorld>(group, Memory::kPrivate));
@@ -235,7 +235,7 @@ void more_models_than_channels_share_the_first(Path path) {
 }
 
 /// Rank 1 destroys a model whose pass is open, while another pass is open too.
-void a_model_that_is_destroyed_in_its_pass_is_named(Path path) {
+ddp_case_on(kEveryHostPath, a_model_that_is_destroyed_in_its_pass_is_named) {
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     PassWorld first(*group, Memory::kOwned);
@@ -302,35 +302,10 @@ void a_killed_rank_is_named(ddp_backend backend) {
   }
 }
 
-void a_killed_rank_is_named_over_shared_memory(void**) { a_killed_rank_is_named(DDP_BACKEND_SHM); }
-void a_killed_rank_is_named_over_gloo(void**) {
+ddp_case(a_killed_rank_is_named_over_shared_memory) { a_killed_rank_is_named(DDP_BACKEND_SHM); }
+ddp_case(a_killed_rank_is_named_over_gloo) {
   if (has_gloo()) a_killed_rank_is_named(DDP_BACKEND_GLOO);
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-#define everywhere(function)                                                                                        \
-  ddp_paths_test(function), {                                                                                       \
-#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
-        nullptr, nullptr, nullptr                                                                                   \
-  }
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      everywhere(passes_open_together_give_each_its_mean),
-      everywhere(a_model_inside_a_model),
-      everywhere(passes_that_end_in_other_orders_help_each_other),
-      everywhere(a_void_pass_leaves_the_other_alone),
-      everywhere(steps_have_the_bits_of_models_that_train_alone),
-      everywhere(blocking_calls_are_refused_until_all_have_ended),
-      everywhere(replicas_are_repaired_while_another_pass_is_open),
-      everywhere(channels_are_used_again),
-      everywhere(more_models_than_channels_share_the_first),
-      everywhere(a_model_that_is_destroyed_in_its_pass_is_named),
-      ddp_test(a_killed_rank_is_named_over_shared_memory),
-      ddp_test(a_killed_rank_is_named_over_gloo),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

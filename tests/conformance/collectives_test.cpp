@@ -55,7 +55,7 @@ bool same_bits(const void* a, const std::vector<float>& b) {
   return b.empty() || std::memcmp(a, b.data(), b.size() * 4) == 0;
 }
 
-void all_reduce_gives_the_bits_of_the_rule(void**) {
+ddp_case(all_reduce_gives_the_bits_of_the_rule) {
   for (const int size : kSizes)
     run_groups(size, [&](group::Group& group, int rank) {
       for (const int64_t count : kCounts)
@@ -75,7 +75,7 @@ void all_reduce_gives_the_bits_of_the_rule(void**) {
     });
 }
 
-void gather_scatter_and_broadcast_move_the_right_elements(void**) {
+ddp_case(gather_scatter_and_broadcast_move_the_right_elements) {
   for (const int size : kSizes)
     run_groups(size, [&](group::Group& group, int rank) {
       for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{200003}}) {
@@ -101,7 +101,7 @@ void gather_scatter_and_broadcast_move_the_right_elements(void**) {
     });
 }
 
-void different_calls_are_a_mismatch_on_every_rank(void**) {
+ddp_case(different_calls_are_a_mismatch_on_every_rank) {
   std::atomic<int> mismatches{0};
   run_groups(3, [&](group::Group& group, int rank) {
     std::vector<float> data(5000, 1.0F);
@@ -121,7 +121,7 @@ void different_calls_are_a_mismatch_on_every_rank(void**) {
 }
 
 /// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
-void many_small_collectives_of_all_kinds_follow_one_another(void**) {
+ddp_case(many_small_collectives_of_all_kinds_follow_one_another) {
   run_groups(3, [&](group::Group& group, int rank) {
     for (int64_t i = 0; i < 600; ++i) {
       if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
@@ -139,7 +139,7 @@ void many_small_collectives_of_all_kinds_follow_one_another(void**) {
   });
 }
 
-void a_rank_that_does_not_come_is_named(void**) {
+ddp_case(a_rank_that_does_not_come_is_named) {
   std::atomic<int> named{0};
   ddp_group_options options = world_options();
   options.timeout_ms = 200;
@@ -158,7 +158,7 @@ void a_rank_that_does_not_come_is_named(void**) {
   assert_int_equal(named.load(), 2);
 }
 
-void an_abort_wakes_a_waiting_rank(void**) {
+ddp_case(an_abort_wakes_a_waiting_rank) {
   std::atomic<int> aborted{0};
   run_groups(2, [&](group::Group& group, int rank) {
     if (rank == 1) {
@@ -177,16 +177,3 @@ void an_abort_wakes_a_waiting_rank(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(all_reduce_gives_the_bits_of_the_rule),
-      ddp_test(gather_scatter_and_broadcast_move_the_right_elements),
-      ddp_test(different_calls_are_a_mismatch_on_every_rank),
-      ddp_test(many_small_collectives_of_all_kinds_follow_one_another),
-      ddp_test(a_rank_that_does_not_come_is_named),
-      ddp_test(an_abort_wakes_a_waiting_rank),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -45,21 +45,12 @@ void a_wait_before_the_marks_that_others_need_is_found(Path path, ddp_progress p
     });
 }
 
-void a_wait_before_the_marks_of_the_caller(Path path) {
+ddp_case_on(kThreePaths, a_wait_before_the_marks_of_the_caller) {
   a_wait_before_the_marks_that_others_need_is_found(path, DDP_PROGRESS_CALLER);
 }
-void a_wait_before_the_marks_of_a_thread(Path path) {
+ddp_case_on(kThreePaths, a_wait_before_the_marks_of_a_thread) {
   a_wait_before_the_marks_that_others_need_is_found(path, DDP_PROGRESS_THREAD);
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(a_wait_before_the_marks_of_the_caller),
-      ddp_paths_test(a_wait_before_the_marks_of_a_thread),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -35,7 +35,7 @@ ddp_model_stats stats_of(const PassWorld& world) {
   return stats;
 }
 
-void the_third_pass_reports_what_differs(Path path) {
+ddp_case_on(kThreePaths, the_third_pass_reports_what_differs) {
   for (const int size : {2, 3, 4})
     run_on(path, size, [size](group::Group& group, int rank) {
       PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
@@ -58,7 +58,7 @@ void the_third_pass_reports_what_differs(Path path) {
     });
 }
 
-void buffers_may_differ_until_they_are_synchronised(Path path) {
+ddp_case_on(kThreePaths, buffers_may_differ_until_they_are_synchronised) {
   run_on(path, 2, [](group::Group& group, int rank) {
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
     float weight = 1, running = 2;
@@ -115,7 +115,7 @@ struct Trainer {
   }
 };
 
-void the_majority_is_sent_again_with_all_that_belongs_to_it(Path path) {
+ddp_case_on(kThreePaths, the_majority_is_sent_again_with_all_that_belongs_to_it) {
   for (const int32_t odd : {0, 2})
     run_on(path, 3, [odd](group::Group& group, int rank) {
       logged = 0;
@@ -148,7 +148,7 @@ void the_majority_is_sent_again_with_all_that_belongs_to_it(Path path) {
     });
 }
 
-void without_a_majority_nothing_is_sent(Path path) {
+ddp_case_on(kThreePaths, without_a_majority_nothing_is_sent) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
     trained.world.values[0][0] = static_cast<float>(rank + 40);
@@ -158,7 +158,7 @@ void without_a_majority_nothing_is_sent(Path path) {
   });
 }
 
-void ranks_with_different_optimizers_are_refused(Path path) {
+ddp_case_on(kThreePaths, ranks_with_different_optimizers_are_refused) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
     if (rank == 1) trained.ema.reset();
@@ -171,16 +171,3 @@ void ranks_with_different_optimizers_are_refused(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(the_third_pass_reports_what_differs),
-      ddp_paths_test(buffers_may_differ_until_they_are_synchronised),
-      ddp_paths_test(the_majority_is_sent_again_with_all_that_belongs_to_it),
-      ddp_paths_test(without_a_majority_nothing_is_sent),
-      ddp_paths_test(ranks_with_different_optimizers_are_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

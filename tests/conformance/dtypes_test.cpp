@@ -57,7 +57,7 @@ void reduce_and_collect(group::Group& group, int rank) {
                   "no minimum, maximum or product");
 }
 
-void collectives_take_complex_numbers(Path path) {
+ddp_case_on(kThreePaths, collectives_take_complex_numbers) {
   for (const int size : {1, 2, 3, 4})
     run_on(path, size, [](group::Group& group, int rank) {
       reduce_and_collect<float>(group, rank);
@@ -96,7 +96,7 @@ struct Twin {
   checkpoint::Parts parts() const { return {*model, adam.get(), ema.get()}; }
 };
 
-void a_complex_parameter_trains_and_is_saved_as_pairs(Path path) {
+ddp_case_on(kThreePaths, a_complex_parameter_trains_and_is_saved_as_pairs) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   for (const int size : {1, 3})
@@ -120,7 +120,7 @@ void a_complex_parameter_trains_and_is_saved_as_pairs(Path path) {
     });
 }
 
-void a_complex_tensor_of_another_program_loads(void**) {
+ddp_case(a_complex_tensor_of_another_program_loads) {
   const TemporaryFolder folder;
   checkpoint::Header header;
   header.tensors.push_back({"z", checkpoint::find_dtype("C64"), {2, 3}, 0, 48});
@@ -136,7 +136,7 @@ void a_complex_tensor_of_another_program_loads(void**) {
   });
 }
 
-void another_dtype_on_another_rank_is_named(Path path) {
+ddp_case_on(kThreePaths, another_dtype_on_another_rank_is_named) {
   run_on(path, 2, [](group::Group& group, int rank) {
     float data[8] = {};
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
@@ -152,15 +152,3 @@ void another_dtype_on_another_rank_is_named(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(collectives_take_complex_numbers),
-      ddp_paths_test(a_complex_parameter_trains_and_is_saved_as_pairs),
-      ddp_test(a_complex_tensor_of_another_program_loads),
-      ddp_paths_test(another_dtype_on_another_rank_is_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -121,7 +121,7 @@ void run(collective::BucketOperation& operation, bool is_void, bool polled) {
   operation.finish();
 }
 
-void sums_come_to_all(void**) {
+ddp_case(sums_come_to_all) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
       const group::Channel channel(group);
@@ -141,7 +141,7 @@ void sums_come_to_all(void**) {
     });
 }
 
-void owners_get_their_slice(void**) {
+ddp_case(owners_get_their_slice) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
       const group::Channel channel(group);
@@ -173,7 +173,7 @@ void owners_get_their_slice(void**) {
     });
 }
 
-void values_come_from_their_owners(void**) {
+ddp_case(values_come_from_their_owners) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
       const group::Channel channel(group);
@@ -204,7 +204,7 @@ void values_come_from_their_owners(void**) {
 }
 
 /// Gradients and values each in reach or not; also a list of which only a part is.
-void a_step_is_one_sweep(void**) {
+ddp_case(a_step_is_one_sweep) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
       const group::Channel channel(group);
@@ -236,10 +236,3 @@ void a_step_is_one_sweep(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(sums_come_to_all), ddp_test(owners_get_their_slice),
-                              ddp_test(values_come_from_their_owners), ddp_test(a_step_is_one_sweep)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

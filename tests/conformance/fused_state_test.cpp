@@ -28,7 +28,7 @@ Ways ways_of(bool shard, bool masters) {
   return ways;
 }
 
-void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
+ddp_case_on(kThreePaths, a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere) {
   for (const bool masters : {false, true}) {
     const Folder folder;
     const std::string file = folder.path() + "/model";
@@ -68,7 +68,7 @@ void a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere(Path path) {
   }
 }
 
-void a_sharded_optimizer_has_no_state_before_commit(void**) {
+ddp_case(a_sharded_optimizer_has_no_state_before_commit) {
   run_groups(2, [](group::Group& group, int) {
     ddp_model_options model_options{};
     model_options.first_bucket_bytes = model_options.bucket_bytes = 1000;
@@ -89,12 +89,3 @@ void a_sharded_optimizer_has_no_state_before_commit(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywhere),
-      ddp_test(a_sharded_optimizer_has_no_state_before_commit),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

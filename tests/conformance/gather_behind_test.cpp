@@ -37,7 +37,9 @@ void wait_for_calls(const Training& world, int more_than) {
   }
 }
 
-void a_bucket_is_updated_while_the_pass_is_open(Path path) {
+const Paths kBetweenHosts = {Path::kGloo, Path::kHosts};
+
+ddp_case_on(kBetweenHosts, a_bucket_is_updated_while_the_pass_is_open) {
   for (const int size : {3, 4})
     run_on(path, size, [&](group::Group& group, int rank) {
       Training world(group, Rule::kMomentum, in_backward());
@@ -57,7 +59,7 @@ void a_bucket_is_updated_while_the_pass_is_open(Path path) {
 }
 
 /// Buckets that need direct exchanges of several segments.
-void large_buckets_have_the_bits_of_the_ordinary_step(Path path) {
+ddp_case_on(kBetweenHosts, large_buckets_have_the_bits_of_the_ordinary_step) {
   run_on(path, 4, [](group::Group& group, int rank) {
     const auto train = [&](bool divided) {
       Ways ways;
@@ -77,7 +79,7 @@ void large_buckets_have_the_bits_of_the_ordinary_step(Path path) {
 }
 
 /// Rank 1 dies when values of the first buckets have been given.
-void a_rank_that_dies_behind_a_bucket_is_named(Path path) {
+ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
   const Folder folder;
   ddp_group_options options = world_options();
   options.backend = path == Path::kHosts ? DDP_BACKEND_AUTO : DDP_BACKEND_GLOO;
@@ -108,21 +110,3 @@ void a_rank_that_dies_behind_a_bucket_is_named(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-#define between_hosts(function)                                                                                          \
-  {#function " over Gloo", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kGloo>>, nullptr, nullptr, \
-   nullptr},                                                                                                             \
-  {                                                                                                                      \
-#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>,      \
-        nullptr, nullptr, nullptr                                                                                        \
-  }
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      between_hosts(a_bucket_is_updated_while_the_pass_is_open),
-      between_hosts(large_buckets_have_the_bits_of_the_ordinary_step),
-      between_hosts(a_rank_that_dies_behind_a_bucket_is_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -19,7 +19,7 @@ std::string train(group::Group& group, Rule rule, const Ways& ways) {
   return all;
 }
 
-void every_way_gives_the_bits_of_the_librarys_plan(Path path) {
+ddp_case_on(kThreePaths, every_way_gives_the_bits_of_the_librarys_plan) {
   for (const int size : {1, 2, 3})
     run_on(path, size, [](group::Group& group, int) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
@@ -50,7 +50,7 @@ void expect_packed(const Parameters& table, const std::vector<int32_t>& bucket) 
   }
 }
 
-void gradients_of_a_bucket_follow_each_other(Path path) {
+ddp_case_on(kThreePaths, gradients_of_a_bucket_follow_each_other) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.buckets = {6, 0, 2, -1, 1, 7, 5, 4, 3};
@@ -62,7 +62,7 @@ void gradients_of_a_bucket_follow_each_other(Path path) {
 }
 
 /// More than kMostPieces.
-void a_bucket_of_many_gradients(Path path) {
+ddp_case_on(kThreePaths, a_bucket_of_many_gradients) {
   run_on(path, 2, [](group::Group& group, int) {
     Ways plain, given;
     plain.shapes = given.shapes = std::vector<int64_t>(kMostPieces + 700, 3);
@@ -79,13 +79,3 @@ void a_bucket_of_many_gradients(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(every_way_gives_the_bits_of_the_librarys_plan),
-      ddp_paths_test(gradients_of_a_bucket_follow_each_other),
-      ddp_paths_test(a_bucket_of_many_gradients),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

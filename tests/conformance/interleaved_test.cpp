@@ -25,7 +25,7 @@ ddp_model_options options_with(ddp_progress progress) {
   return options;
 }
 
-void passes_of_two_groups_are_open_at_the_same_time(Path path) {
+ddp_case_on(kThreePaths, passes_of_two_groups_are_open_at_the_same_time) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     run_at(path, 3, [&](const std::string& place, const ddp_group_options& options, int rank) {
       const auto a = group::Group::create((place + "#a").c_str(), options);
@@ -62,7 +62,7 @@ void passes_of_two_groups_are_open_at_the_same_time(Path path) {
     });
 }
 
-void a_group_of_fewer_ranks_works_inside_a_pass_of_all(Path path) {
+ddp_case_on(kThreePaths, a_group_of_fewer_ranks_works_inside_a_pass_of_all) {
   run_at(path, 4, [&](const std::string& place, const ddp_group_options& options, int rank) {
     const auto all = group::Group::create((place + "#all").c_str(), options);
     ddp_group_options half = options;  // even and odd ranks
@@ -90,7 +90,7 @@ void a_group_of_fewer_ranks_works_inside_a_pass_of_all(Path path) {
   });
 }
 
-void threads_drive_models_of_their_own_groups(Path path) {
+ddp_case_on(kThreePaths, threads_drive_models_of_their_own_groups) {
   constexpr int kThreads = 3;
   run_at(path, 2, [&](const std::string& place, const ddp_group_options& options, int rank) {
     run_ranks(kThreads, [&](int thread) {
@@ -109,7 +109,7 @@ void threads_drive_models_of_their_own_groups(Path path) {
   });
 }
 
-void a_group_that_breaks_leaves_the_others_alone(Path path) {
+ddp_case_on(kThreePaths, a_group_that_breaks_leaves_the_others_alone) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto good = group::Group::create((place + "#good").c_str(), options);
     PassWorld world(*good, Memory::kOwned);
@@ -132,15 +132,3 @@ void a_group_that_breaks_leaves_the_others_alone(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(passes_of_two_groups_are_open_at_the_same_time),
-      ddp_paths_test(a_group_of_fewer_ranks_works_inside_a_pass_of_all),
-      ddp_paths_test(threads_drive_models_of_their_own_groups),
-      ddp_paths_test(a_group_that_breaks_leaves_the_others_alone),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -67,20 +67,20 @@ std::string refused_latest(const std::string& folder, ddp_status status) {
   return texts.one();
 }
 
-void the_newest_is_loaded_at_any_number_of_ranks(void**) {
+ddp_case(the_newest_is_loaded_at_any_number_of_ranks) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 3, 3);
   for (const int size : {1, 2, 4}) (void)expect_loaded(folder, 30, 0, size);
 }
 
-void a_save_keeps_the_newest(void**) {
+ddp_case(a_save_keeps_the_newest) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 5, 2, 2);
   const std::vector<std::string> wanted = {".ddp-folder.lock", name_of_step(40), name_of_step(50)};
   expect(folder.names() == wanted, "files");
 }
 
-void whatever_is_wrong_with_the_newest_the_one_before_is_loaded(void**) {
+ddp_case(whatever_is_wrong_with_the_newest_the_one_before_is_loaded) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 3);
   const std::string newest = folder.file(name_of_step(30)), whole = read_whole(newest);
@@ -104,7 +104,7 @@ void whatever_is_wrong_with_the_newest_the_one_before_is_loaded(void**) {
   (void)expect_loaded(folder, 30, 0);
 }
 
-void what_is_no_file_is_skipped(void**) {
+ddp_case(what_is_no_file_is_skipped) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 1);
   std::filesystem::create_directory(folder.file(name_of_step(40)));
@@ -116,7 +116,7 @@ void what_is_no_file_is_skipped(void**) {
   expect_contains(skipped[2], name_of_step(40));
 }
 
-void weights_of_other_programs_are_skipped(void**) {
+ddp_case(weights_of_other_programs_are_skipped) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 1);
   const std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
@@ -135,7 +135,7 @@ void weights_of_other_programs_are_skipped(void**) {
   });
 }
 
-void a_folder_without_a_checkpoint_has_a_status_of_its_own(void**) {
+ddp_case(a_folder_without_a_checkpoint_has_a_status_of_its_own) {
   const TemporaryFolder folder;
   write_whole(folder.file("model.safetensors"), "not ours");
   expect_contains(refused_latest(folder.path(), DDP_ERROR_NO_CHECKPOINT), "load, on rank 0 (");
@@ -144,7 +144,7 @@ void a_folder_without_a_checkpoint_has_a_status_of_its_own(void**) {
   expect_contains(refused_latest(folder.file("none"), DDP_ERROR_IO), "none\" does not exist");
 }
 
-void a_folder_with_none_that_is_valid_is_no_empty_folder(void**) {
+ddp_case(a_folder_with_none_that_is_valid_is_no_empty_folder) {
   const TemporaryFolder folder;
   for (const int64_t step : {1, 2, 3}) write_whole(folder.file(name_of_step(step)), std::string(50, 'x'));
   const std::string text = refused_latest(folder.path(), DDP_ERROR_IO);
@@ -152,7 +152,7 @@ void a_folder_with_none_that_is_valid_is_no_empty_folder(void**) {
   expect_contains(text, name_of_step(3));
 }
 
-void a_valid_file_of_another_model_is_not_skipped(void**) {
+ddp_case(a_valid_file_of_another_model_is_not_skipped) {
   const TemporaryFolder folder;
   save_steps(folder, 1);
   run_groups(1, [&](group::Group& group, int) {
@@ -162,7 +162,7 @@ void a_valid_file_of_another_model_is_not_skipped(void**) {
   expect_contains(refused_latest(folder.path(), DDP_ERROR_MISMATCH), "it is of another model");
 }
 
-void leftovers_of_killed_saves_go_with_the_next_save(void**) {
+ddp_case(leftovers_of_killed_saves_go_with_the_next_save) {
   const TemporaryFolder folder;
   save_steps(folder, 1);
   for (const int64_t step : {10, 15, 20}) write_whole(folder.file(checkpoint::temporary_name(name_of_step(step))), "half");
@@ -172,7 +172,7 @@ void leftovers_of_killed_saves_go_with_the_next_save(void**) {
   expect(folder.names() == wanted, "files");
 }
 
-void a_later_step_is_left_alone(void**) {
+ddp_case(a_later_step_is_left_alone) {
   const TemporaryFolder folder;
   write_whole(folder.file(name_of_step(99)), "damaged");
   save_steps(folder, 3, 1, 1);
@@ -181,7 +181,7 @@ void a_later_step_is_left_alone(void**) {
   (void)expect_loaded(folder, 30, 1);
 }
 
-void a_folder_that_can_not_be_written_fails_everywhere(void**) {
+ddp_case(a_folder_that_can_not_be_written_fails_everywhere) {
   const TemporaryFolder folder;
   save_steps(folder, 1);
   Texts texts;
@@ -197,7 +197,7 @@ void a_folder_that_can_not_be_written_fails_everywhere(void**) {
   (void)expect_loaded(folder, 10, 0);
 }
 
-void of_a_thousand_files_the_newest_is_loaded(void**) {
+ddp_case(of_a_thousand_files_the_newest_is_loaded) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   save_steps(folder, 1);
   const std::string bytes = read_whole(folder.file(name_of_step(10)));
@@ -214,7 +214,7 @@ void of_a_thousand_files_the_newest_is_loaded(void**) {
 
 // Whichever call of a save fails: the newest valid file is the old one or the new one, all ranks know, and the next save
 // succeeds.
-void after_any_failed_call_the_newest_is_whole(void**) {
+ddp_case(after_any_failed_call_the_newest_is_whole) {
   int failed = 0;
   for (int64_t at = 1, calls = 1; at <= calls; ++at) {
     const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
@@ -246,20 +246,3 @@ void after_any_failed_call_the_newest_is_whole(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_newest_is_loaded_at_any_number_of_ranks),
-                              ddp_test(a_save_keeps_the_newest),
-                              ddp_test(whatever_is_wrong_with_the_newest_the_one_before_is_loaded),
-                              ddp_test(what_is_no_file_is_skipped),
-                              ddp_test(weights_of_other_programs_are_skipped),
-                              ddp_test(a_folder_without_a_checkpoint_has_a_status_of_its_own),
-                              ddp_test(a_folder_with_none_that_is_valid_is_no_empty_folder),
-                              ddp_test(a_valid_file_of_another_model_is_not_skipped),
-                              ddp_test(leftovers_of_killed_saves_go_with_the_next_save),
-                              ddp_test(a_later_step_is_left_alone),
-                              ddp_test(a_folder_that_can_not_be_written_fails_everywhere),
-                              ddp_test(of_a_thousand_files_the_newest_is_loaded),
-                              ddp_test(after_any_failed_call_the_newest_is_whole)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

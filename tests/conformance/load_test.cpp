@@ -124,7 +124,7 @@ void expect_saved(const Program& program, const Saved& saved) {
 
 enum class When { kBeforeCommit, kAfterCommit };
 
-void all_ranks_get_everything_back(Path path) {
+ddp_case_on(kThreePaths, all_ranks_get_everything_back) {
   const Folder folder;
   for (const bool sgd : {false, true}) {
     const std::string file = folder.path() + "/state";
@@ -148,7 +148,7 @@ void all_ranks_get_everything_back(Path path) {
   }
 }
 
-void rank_0_alone_loads_before_commit(Path path) {
+ddp_case_on(kThreePaths, rank_0_alone_loads_before_commit) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   const Saved saved = save(file, kNames);
@@ -165,7 +165,7 @@ void rank_0_alone_loads_before_commit(Path path) {
       });
 }
 
-void a_local_load_after_commit_is_refused(Path path) {
+ddp_case_on(kThreePaths, a_local_load_after_commit_is_refused) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   (void)save(file, kNames);
@@ -182,7 +182,7 @@ void a_local_load_after_commit_is_refused(Path path) {
   });
 }
 
-void a_local_load_that_fails_touches_nothing_and_the_group_goes_on(Path path) {
+ddp_case_on(kThreePaths, a_local_load_that_fails_touches_nothing_and_the_group_goes_on) {
   run_on(path, 2, [&](group::Group& group, int rank) {
     Program program(group, kNames, rank);
     if (rank == 0)
@@ -192,7 +192,7 @@ void a_local_load_that_fails_touches_nothing_and_the_group_goes_on(Path path) {
   });
 }
 
-void a_load_that_only_rank_0_calls_is_a_mismatch_on_all(Path path) {
+ddp_case_on(kThreePaths, a_load_that_only_rank_0_calls_is_a_mismatch_on_all) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   (void)save(file, kNames);
@@ -209,7 +209,7 @@ void a_load_that_only_rank_0_calls_is_a_mismatch_on_all(Path path) {
 }
 
 /// The file's names against the model's: some of both, in another order.
-void a_partial_load_takes_what_both_have_and_names_the_rest(Path path) {
+ddp_case_on(kThreePaths, a_partial_load_takes_what_both_have_and_names_the_rest) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   const Saved saved = save(file, kNames);
@@ -249,7 +249,7 @@ void a_partial_load_takes_what_both_have_and_names_the_rest(Path path) {
       });
 }
 
-void a_partial_load_into_an_average_begins_at_the_parameter(void**) {
+ddp_case(a_partial_load_into_an_average_begins_at_the_parameter) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   (void)save(file, kNames);
@@ -265,7 +265,7 @@ void a_partial_load_into_an_average_begins_at_the_parameter(void**) {
   });
 }
 
-void weights_alone_load_partially_into_a_model_with_an_optimizer(Path path) {
+ddp_case_on(kThreePaths, weights_alone_load_partially_into_a_model_with_an_optimizer) {
   const Folder folder;
   const std::string file = folder.path() + "/weights";
   run_groups(1, [&](group::Group& group, int) {
@@ -284,7 +284,7 @@ void weights_alone_load_partially_into_a_model_with_an_optimizer(Path path) {
   });
 }
 
-void thousands_of_tiny_tensors_load(Path path) {
+ddp_case_on(kThreePaths, thousands_of_tiny_tensors_load) {
   const Folder folder;
   const std::string file = folder.path() + "/many";
   std::vector<std::string> names;
@@ -300,20 +300,3 @@ void thousands_of_tiny_tensors_load(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(all_ranks_get_everything_back),
-      ddp_paths_test(rank_0_alone_loads_before_commit),
-      ddp_paths_test(a_local_load_after_commit_is_refused),
-      ddp_paths_test(a_local_load_that_fails_touches_nothing_and_the_group_goes_on),
-      ddp_paths_test(a_load_that_only_rank_0_calls_is_a_mismatch_on_all),
-      ddp_paths_test(a_partial_load_takes_what_both_have_and_names_the_rest),
-      ddp_test(a_partial_load_into_an_average_begins_at_the_parameter),
-      ddp_paths_test(weights_alone_load_partially_into_a_model_with_an_optimizer),
-      ddp_paths_test(thousands_of_tiny_tensors_load),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -44,7 +44,7 @@ void receive(group::Group& group, int from, int64_t count, int64_t tag) {
          "message of " + std::to_string(count) + " from " + std::to_string(from));
 }
 
-void each_pair_exchanges_every_size(Path path) {
+ddp_case_on(kEveryHostPath, each_pair_exchanges_every_size) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (const int64_t count : kCounts)
       for (int low = 0; low < kRanks; ++low)
@@ -57,7 +57,7 @@ void each_pair_exchanges_every_size(Path path) {
   });
 }
 
-void a_ring_passes_large_messages_on_at_the_same_time(Path path) {
+ddp_case_on(kEveryHostPath, a_ring_passes_large_messages_on_at_the_same_time) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     const int next = (rank + 1) % kRanks, before = (rank + kRanks - 1) % kRanks;
     for (int turn = 0; turn < 5; ++turn) {
@@ -77,7 +77,7 @@ void a_ring_passes_large_messages_on_at_the_same_time(Path path) {
   });
 }
 
-void any_source_receives_of_all(Path path) {
+ddp_case_on(kEveryHostPath, any_source_receives_of_all) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     constexpr int kEach = 5;
     if (rank != 2)
@@ -96,7 +96,7 @@ void any_source_receives_of_all(Path path) {
   });
 }
 
-void messages_and_collectives_do_not_meet(Path path) {
+ddp_case_on(kEveryHostPath, messages_and_collectives_do_not_meet) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (int turn = 0; turn < 20; ++turn) {
       if (rank == 0) send(group, numbers(0, 3, 50), 3, 1);
@@ -108,7 +108,7 @@ void messages_and_collectives_do_not_meet(Path path) {
   });
 }
 
-void a_message_of_another_type_is_a_mismatch_and_the_group_stays(Path path) {
+ddp_case_on(kEveryHostPath, a_message_of_another_type_is_a_mismatch_and_the_group_stays) {
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> values = numbers(0, 1, 100'000);
     std::string text;
@@ -127,7 +127,7 @@ void a_message_of_another_type_is_a_mismatch_and_the_group_stays(Path path) {
   });
 }
 
-void gather_and_scatter_move_the_right_parts(Path path) {
+ddp_case_on(kEveryHostPath, gather_and_scatter_move_the_right_parts) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (const int64_t count : kCounts)
       for (int root = 0; root < kRanks; ++root) {
@@ -145,7 +145,7 @@ void gather_and_scatter_move_the_right_parts(Path path) {
   });
 }
 
-void each_rank_gives_each_other_one_a_part(Path path) {
+ddp_case_on(kEveryHostPath, each_rank_gives_each_other_one_a_part) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (const bool uneven : {false, true})
       for (const int64_t unit : {int64_t{3}, int64_t{40'000}}) {
@@ -166,7 +166,7 @@ void each_rank_gives_each_other_one_a_part(Path path) {
   });
 }
 
-void counts_that_do_not_fit_are_a_mismatch_on_all_ranks(Path path) {
+ddp_case_on(kEveryHostPath, counts_that_do_not_fit_are_a_mismatch_on_all_ranks) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     std::vector<float> input(8), output(8, -1);
     group::ExchangeCounts counts{{2, 2, 2, 2}, {2, 2, 2, 2}};
@@ -187,7 +187,7 @@ void counts_that_do_not_fit_are_a_mismatch_on_all_ranks(Path path) {
   });
 }
 
-void tensors_of_different_sizes_are_gathered(Path path) {
+ddp_case_on(kEveryHostPath, tensors_of_different_sizes_are_gathered) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (const int64_t unit : {int64_t{0}, int64_t{5}, int64_t{30'000}}) {
       std::vector<int64_t> counts;
@@ -204,7 +204,7 @@ void tensors_of_different_sizes_are_gathered(Path path) {
   });
 }
 
-void reduce_gives_the_root_the_bits_of_the_all_reduce(Path path) {
+ddp_case_on(kEveryHostPath, reduce_gives_the_root_the_bits_of_the_all_reduce) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     for (const ddp_reduce op : {DDP_AVERAGE, DDP_SUM, DDP_MIN, DDP_MAX, DDP_PRODUCT})
       for (const int64_t count : {int64_t{1}, int64_t{1000}, int64_t{300'001}}) {
@@ -218,7 +218,7 @@ void reduce_gives_the_root_the_bits_of_the_all_reduce(Path path) {
 }
 
 /// In the tree over the ranks, naively.
-void a_product_is_formed_in_the_tree(Path path) {
+ddp_case_on(kEveryHostPath, a_product_is_formed_in_the_tree) {
   run_on(path, 3, [](group::Group& group, int rank) {
     constexpr int64_t kCount = 70'000;
     std::vector<float> mine = numbers(rank, 2, kCount);
@@ -244,7 +244,7 @@ void run_to_the_end_on(Path path, int size, const std::function<void(group::Grou
   });
 }
 
-void different_calls_are_named(Path path) {
+ddp_case_on(kEveryHostPath, different_calls_are_named) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> one(2), two(4);
     const Tensor whole = tensor_of(two);
@@ -259,7 +259,7 @@ void different_calls_are_named(Path path) {
   });
 }
 
-void another_root_is_named(Path path) {
+ddp_case_on(kEveryHostPath, another_root_is_named) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     float one = 1;
     const std::string text =
@@ -269,7 +269,7 @@ void another_root_is_named(Path path) {
   });
 }
 
-void what_a_rank_sent_before_it_left_is_received(Path path) {
+ddp_case_on(kEveryHostPath, what_a_rank_sent_before_it_left_is_received) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     group.barrier();
     if (rank == 0) return send(group, numbers(0, 1, 500), 1, 1);
@@ -281,7 +281,7 @@ void what_a_rank_sent_before_it_left_is_received(Path path) {
   });
 }
 
-void who_does_not_send_is_named_when_time_is_up(Path path) {
+ddp_case_on(kEveryHostPath, who_does_not_send_is_named_when_time_is_up) {
   run_at(path, 3, [](const std::string& place, ddp_group_options options, int rank) {
     options.timeout_ms = 500;
     const auto group = group::Group::create(place.c_str(), options);
@@ -301,31 +301,3 @@ void who_does_not_send_is_named_when_time_is_up(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-#define on_all_paths(function)                                                                                      \
-  ddp_paths_test(function), {                                                                                       \
-#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
-        nullptr, nullptr, nullptr                                                                                   \
-  }
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      on_all_paths(each_pair_exchanges_every_size),
-      on_all_paths(a_ring_passes_large_messages_on_at_the_same_time),
-      on_all_paths(any_source_receives_of_all),
-      on_all_paths(messages_and_collectives_do_not_meet),
-      on_all_paths(a_message_of_another_type_is_a_mismatch_and_the_group_stays),
-      on_all_paths(gather_and_scatter_move_the_right_parts),
-      on_all_paths(each_rank_gives_each_other_one_a_part),
-      on_all_paths(counts_that_do_not_fit_are_a_mismatch_on_all_ranks),
-      on_all_paths(tensors_of_different_sizes_are_gathered),
-      on_all_paths(reduce_gives_the_root_the_bits_of_the_all_reduce),
-      on_all_paths(a_product_is_formed_in_the_tree),
-      on_all_paths(different_calls_are_named),
-      on_all_paths(another_root_is_named),
-      on_all_paths(who_does_not_send_is_named_when_time_is_up),
-      on_all_paths(what_a_rank_sent_before_it_left_is_received),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

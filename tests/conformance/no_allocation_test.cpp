@@ -93,7 +93,7 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
   return allocations.load();
 }
 
-void passes_after_the_first_allocate_nothing(void**) {
+ddp_case(passes_after_the_first_allocate_nothing) {
   for (const int size : {1, 2, 4})
     for (const bool owned : {true, false})
       for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
@@ -102,7 +102,7 @@ void passes_after_the_first_allocate_nothing(void**) {
                        "allocations with " + std::to_string(size) + " ranks");
 }
 
-void passes_that_are_traced_allocate_nothing(void**) {
+ddp_case(passes_that_are_traced_allocate_nothing) {
   const TemporaryFolder folder;
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
     expect_equal(allocations_in_passes(2, false, progress, DDP_UNUSED_ALLOW, {}, false, &folder), int64_t{0}, "allocations");
@@ -110,7 +110,7 @@ void passes_that_are_traced_allocate_nothing(void**) {
   }
 }
 
-void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
+ddp_case(passes_with_weights_and_skipping_ranks_allocate_nothing) {
   for (const int size : {2, 4})
     for (const bool owned : {true, false})
       for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
@@ -118,14 +118,14 @@ void passes_with_weights_and_skipping_ranks_allocate_nothing(void**) {
                      "allocations with " + std::to_string(size) + " ranks");
 }
 
-void passes_with_16_bits_on_the_wire_allocate_nothing(void**) {
+ddp_case(passes_with_16_bits_on_the_wire_allocate_nothing) {
   for (const bool owned : {true, false})
     for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
       expect_equal(allocations_in_passes(3, owned, progress, DDP_UNUSED_ALLOW, parts::Hook::sent_as(DDP_BF16)), int64_t{0},
                    "allocations");
 }
 
-void passes_with_powersgd_allocate_nothing(void**) {
+ddp_case(passes_with_powersgd_allocate_nothing) {
   ddp_powersgd_options options = extra::default_powersgd_options();
   options.start_pass = 0;
   options.min_compression_rate = 1;
@@ -134,7 +134,7 @@ void passes_with_powersgd_allocate_nothing(void**) {
                  "allocations");
 }
 
-void passes_that_are_open_together_allocate_nothing(void**) {
+ddp_case(passes_that_are_open_together_allocate_nothing) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
     allocations = 0;
     run_groups(3, [&](group::Group& group, int rank) {
@@ -170,7 +170,7 @@ void passes_that_are_open_together_allocate_nothing(void**) {
   }
 }
 
-void the_counter_counts(void**) {
+ddp_case(the_counter_counts) {
   counting = true;
   auto* const one = new int(1);
   counting = false;
@@ -180,15 +180,3 @@ void the_counter_counts(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(passes_after_the_first_allocate_nothing),
-                              ddp_test(passes_that_are_traced_allocate_nothing),
-                              ddp_test(passes_with_weights_and_skipping_ranks_allocate_nothing),
-                              ddp_test(passes_with_16_bits_on_the_wire_allocate_nothing),
-                              ddp_test(passes_with_powersgd_allocate_nothing),
-                              ddp_test(passes_that_are_open_together_allocate_nothing),
-                              ddp_test(the_counter_counts)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -39,7 +39,7 @@ void mark(model::Model& model, const Range& each) {
   each.count == 0 ? model.pass().mark_ready(each.index) : model.pass().mark_range_ready(each.index, each.first, each.count);
 }
 
-void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
+ddp_case_on(kThreePaths, ranges_in_any_order_give_the_bits_of_whole_marks) {
   for (int way = 0; way < 4; ++way)
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways;
@@ -60,7 +60,7 @@ void ranges_in_any_order_give_the_bits_of_whole_marks(Path path) {
     });
 }
 
-void ranges_come_from_several_threads(Path path) {
+ddp_case_on(kThreePaths, ranges_come_from_several_threads) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.progress = DDP_PROGRESS_THREAD;
@@ -84,7 +84,7 @@ void ranges_come_from_several_threads(Path path) {
   });
 }
 
-void what_is_wrong_is_refused_and_marks_nothing(Path path) {
+ddp_case_on(kThreePaths, what_is_wrong_is_refused_and_marks_nothing) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.unused = DDP_UNUSED_ERROR;
@@ -122,7 +122,7 @@ void what_is_wrong_is_refused_and_marks_nothing(Path path) {
 }
 
 /// Also where gradients may be unused: a part of one is an error, and parameters are as before.
-void what_is_missing_is_named(Path path) {
+ddp_case_on(kThreePaths, what_is_missing_is_named) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     for (const ddp_pass mode : {DDP_PASS_REDUCE, DDP_PASS_LOCAL})
       run_on(path, 3, [unused, mode](group::Group& group, int rank) {
@@ -164,7 +164,7 @@ void what_is_missing_is_named(Path path) {
 }
 
 /// What one pass accumulates range by range counts as used in the next.
-void ranges_accumulate(Path path) {
+ddp_case_on(kThreePaths, ranges_accumulate) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Training world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
     for (Training* each : {&world, &other}) {
@@ -188,7 +188,7 @@ void ranges_accumulate(Path path) {
   });
 }
 
-void complex_gradients_are_counted_in_complex_numbers(Path path) {
+ddp_case_on(kThreePaths, complex_gradients_are_counted_in_complex_numbers) {
   run_on(path, 2, [](group::Group& group, int rank) {
     ddp_model_options options{};
     options.first_bucket_bytes = options.bucket_bytes = 1000;
@@ -209,16 +209,3 @@ void complex_gradients_are_counted_in_complex_numbers(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_paths_test(ranges_in_any_order_give_the_bits_of_whole_marks),
-      ddp_paths_test(ranges_come_from_several_threads),
-      ddp_paths_test(what_is_wrong_is_refused_and_marks_nothing),
-      ddp_paths_test(what_is_missing_is_named),
-      ddp_paths_test(ranges_accumulate),
-      ddp_paths_test(complex_gradients_are_counted_in_complex_numbers),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -97,7 +97,7 @@ Call prepared(group::Group& group, int kind, int64_t count) {
   return call;
 }
 
-void every_collective_has_the_bits_of_its_blocking_form(Path path) {
+ddp_case_on(kEveryHostPath, every_collective_has_the_bits_of_its_blocking_form) {
   run_on(path, kRanks, [](group::Group& group, int) {
     for (const int64_t count : kSizes)
       for (int kind = 0; kind < kKinds; ++kind) {
@@ -109,7 +109,7 @@ void every_collective_has_the_bits_of_its_blocking_form(Path path) {
   });
 }
 
-void many_are_open_and_waited_for_in_any_order(Path path) {
+ddp_case_on(kEveryHostPath, many_are_open_and_waited_for_in_any_order) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     std::vector<Call> calls;
     calls.reserve(3 * kKinds);
@@ -122,7 +122,7 @@ void many_are_open_and_waited_for_in_any_order(Path path) {
   });
 }
 
-void blocking_calls_are_made_meanwhile(Path path) {
+ddp_case_on(kEveryHostPath, blocking_calls_are_made_meanwhile) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     RequestPtr first;
     group.barrier(&first);  // all ranks open the channel here
@@ -138,7 +138,7 @@ void blocking_calls_are_made_meanwhile(Path path) {
   });
 }
 
-void what_is_tested_ends_by_itself(Path path) {
+ddp_case_on(kEveryHostPath, what_is_tested_ends_by_itself) {
   run_on(path, kRanks, [](group::Group& group, int) {
     std::vector<float> values = numbers(1, 0, 100'000);
     RequestPtr first, second;
@@ -150,7 +150,7 @@ void what_is_tested_ends_by_itself(Path path) {
   });
 }
 
-void what_nobody_waits_for_goes_on(Path path) {
+ddp_case_on(kEveryHostPath, what_nobody_waits_for_goes_on) {
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> sum(1000, 1), large = numbers(0, 1, 200'000), got(200'000);
     RequestPtr reduced, moved;
@@ -169,7 +169,7 @@ void what_nobody_waits_for_goes_on(Path path) {
   });
 }
 
-void messages_are_received_in_the_order_of_posting(Path path) {
+ddp_case_on(kEveryHostPath, messages_are_received_in_the_order_of_posting) {
   run_on(path, 2, [](group::Group& group, int rank) {
     const int other = 1 - rank;
     std::vector<std::vector<float>> sent, got;
@@ -192,7 +192,7 @@ void messages_are_received_in_the_order_of_posting(Path path) {
   });
 }
 
-void the_first_of_several_is_found(Path path) {
+ddp_case_on(kEveryHostPath, the_first_of_several_is_found) {
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> never(1), soon(1, static_cast<float>(rank)), sum(1, 1);
     std::vector<RequestPtr> requests(3);
@@ -218,7 +218,7 @@ void the_first_of_several_is_found(Path path) {
   });
 }
 
-void counts_that_do_not_fit_are_the_error_of_the_request(Path path) {
+ddp_case_on(kEveryHostPath, counts_that_do_not_fit_are_the_error_of_the_request) {
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> input(4), output(4, -1);
     RequestPtr wrong, next;
@@ -239,7 +239,7 @@ void run_to_the_end_on(Path path, int size, const std::function<void(group::Grou
   });
 }
 
-void different_requests_are_named(Path path) {
+ddp_case_on(kEveryHostPath, different_requests_are_named) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> values(8);
     RequestPtr request;
@@ -258,7 +258,7 @@ void different_requests_are_named(Path path) {
 }
 
 /// Each rank waits for a call that the other rank would make later.
-void a_wait_that_is_crossed_by_another_is_found(Path path) {
+ddp_case_on(kEveryHostPath, a_wait_that_is_crossed_by_another_is_found) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     RequestPtr request;
     group.barrier(&request);
@@ -278,7 +278,7 @@ void a_wait_that_is_crossed_by_another_is_found(Path path) {
 }
 
 /// A rank whose wait ends by itself makes the call for which the other one waits.
-void a_wait_with_a_limit_is_not_crossed(Path path) {
+ddp_case_on(kEveryHostPath, a_wait_with_a_limit_is_not_crossed) {
   run_on(path, 2, [](group::Group& group, int rank) {
     RequestPtr request;
     group.barrier(&request);
@@ -294,7 +294,7 @@ void a_wait_with_a_limit_is_not_crossed(Path path) {
 }
 
 /// A thread that waits for one message moves all, also that for which another thread waits.
-void a_thread_hears_of_what_another_has_moved(Path path) {
+ddp_case_on(kEveryHostPath, a_thread_hears_of_what_another_has_moved) {
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> one(1), two(1), three(1);
     const int other = 1 - rank;
@@ -321,7 +321,7 @@ void a_thread_hears_of_what_another_has_moved(Path path) {
   });
 }
 
-void an_abort_ends_all(Path path) {
+ddp_case_on(kEveryHostPath, an_abort_ends_all) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> values(100'000), nothing(3);
     std::vector<RequestPtr> requests(4);
@@ -347,7 +347,7 @@ void an_abort_ends_all(Path path) {
   });
 }
 
-void a_group_that_is_left_ends_what_is_open(Path path) {
+ddp_case_on(kEveryHostPath, a_group_that_is_left_ends_what_is_open) {
   run_to_the_end_on(path, 2, [](group::Group& group, int rank) {
     std::vector<RequestPtr> requests(2);
     std::vector<float> nothing(1);
@@ -370,30 +370,3 @@ void a_group_that_is_left_ends_what_is_open(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-#define on_all_paths(function)                                                                                      \
-  ddp_paths_test(function), {                                                                                       \
-#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
-        nullptr, nullptr, nullptr                                                                                   \
-  }
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      on_all_paths(every_collective_has_the_bits_of_its_blocking_form),
-      on_all_paths(many_are_open_and_waited_for_in_any_order),
-      on_all_paths(blocking_calls_are_made_meanwhile),
-      on_all_paths(what_is_tested_ends_by_itself),
-      on_all_paths(what_nobody_waits_for_goes_on),
-      on_all_paths(messages_are_received_in_the_order_of_posting),
-      on_all_paths(the_first_of_several_is_found),
-      on_all_paths(counts_that_do_not_fit_are_the_error_of_the_request),
-      on_all_paths(different_requests_are_named),
-      on_all_paths(a_wait_that_is_crossed_by_another_is_found),
-      on_all_paths(a_wait_with_a_limit_is_not_crossed),
-      on_all_paths(a_thread_hears_of_what_another_has_moved),
-      on_all_paths(an_abort_ends_all),
-      on_all_paths(a_group_that_is_left_ends_what_is_open),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

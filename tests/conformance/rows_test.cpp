@@ -79,7 +79,7 @@ void check(group::Group& group, int rank, ddp_dtype dtype, int64_t width, ddp_re
   }
 }
 
-void rows_have_the_bits_of_dense_gradients(Path path) {
+ddp_case_on(kThreePaths, rows_have_the_bits_of_dense_gradients) {
   for (const int size : {1, 2, 3, 4})
     run_on(path, size, [](group::Group& group, int rank) {
       uint64_t seed = 1;
@@ -89,7 +89,7 @@ void rows_have_the_bits_of_dense_gradients(Path path) {
     });
 }
 
-void nobody_may_have_rows(Path path) {
+ddp_case_on(kThreePaths, nobody_may_have_rows) {
   run_on(path, 3, [](group::Group& group, int) {
     Tensor rows = flat_tensor(nullptr, DDP_F32, 0);
     rows.ndim = 2, rows.shape[1] = 7;
@@ -98,7 +98,7 @@ void nobody_may_have_rows(Path path) {
   });
 }
 
-void rows_of_another_width_are_a_mismatch_and_the_group_stays(Path path) {
+ddp_case_on(kThreePaths, rows_of_another_width_are_a_mismatch_and_the_group_stays) {
   run_on(path, 3, [](group::Group& group, int rank) {
     float row[4] = {1, 2, 3, 4};
     int64_t index = 5;
@@ -120,14 +120,3 @@ void rows_of_another_width_are_a_mismatch_and_the_group_stays(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(rows_have_the_bits_of_dense_gradients),
-      ddp_paths_test(nobody_may_have_rows),
-      ddp_paths_test(rows_of_another_width_are_a_mismatch_and_the_group_stays),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

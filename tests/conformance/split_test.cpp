@@ -26,7 +26,7 @@ double sum_of(group::Group& group, double mine) {
   return mine;
 }
 
-void halves_sum_for_themselves(Path path) {
+ddp_case_on(kThreePaths, halves_sum_for_themselves) {
   run_on(path, 4, [](group::Group& group, int rank) {
     const auto half = split(group, rank / 2);
     expect_equal(half->size(), 2, "size");
@@ -40,7 +40,7 @@ void halves_sum_for_themselves(Path path) {
   });
 }
 
-void rows_and_columns_of_a_grid(Path path) {
+ddp_case_on(kThreePaths, rows_and_columns_of_a_grid) {
   run_on(path, 4, [](group::Group& group, int rank) {
     const auto row = split(group, rank / 2);
     const auto column = split(group, rank % 2);
@@ -50,7 +50,7 @@ void rows_and_columns_of_a_grid(Path path) {
   });
 }
 
-void keys_turn_the_order_around(Path path) {
+ddp_case_on(kThreePaths, keys_turn_the_order_around) {
   run_on(path, 3, [](group::Group& group, int rank) {
     const auto turned = split(group, 5, -rank);
     expect_equal(turned->rank(), 2 - rank, "rank");
@@ -61,7 +61,7 @@ void keys_turn_the_order_around(Path path) {
   });
 }
 
-void some_get_no_group_and_some_are_alone(Path path) {
+ddp_case_on(kThreePaths, some_get_no_group_and_some_are_alone) {
   run_on(path, 4, [](group::Group& group, int rank) {
     const auto made = split(group, rank == 1 ? DDP_NO_COLOR : rank == 2 ? 9 : 0);
     expect_equal(made == nullptr, rank == 1, "no group");
@@ -70,7 +70,7 @@ void some_get_no_group_and_some_are_alone(Path path) {
   });
 }
 
-void a_split_of_a_split(Path path) {
+ddp_case_on(kThreePaths, a_split_of_a_split) {
   run_on(path, 4, [](group::Group& group, int rank) {
     const auto three = split(group, rank == 0 ? DDP_NO_COLOR : 1, -rank);  // ranks 3, 2, 1 are 0, 1, 2
     if (rank == 0) return;
@@ -80,7 +80,7 @@ void a_split_of_a_split(Path path) {
   });
 }
 
-void parent_and_child_end_in_any_order(Path path) {
+ddp_case_on(kThreePaths, parent_and_child_end_in_any_order) {
   run_at(path, 4, [](const std::string& place, const ddp_group_options& options, int rank) {
     auto group = group::Group::create(place.c_str(), options);
     auto first = split(*group, rank / 2), second = split(*group, rank % 2);
@@ -109,7 +109,7 @@ std::vector<float> trained(group::Group& group) {
   return bits;
 }
 
-void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
+ddp_case_on(kThreePaths, models_on_sub_groups_train_as_on_fresh_groups) {
   run_at(path, 4, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     PassWorld around(*group, Memory::kPrivate);  // its pass stays open meanwhile
@@ -134,7 +134,7 @@ void models_on_sub_groups_train_as_on_fresh_groups(Path path) {
   });
 }
 
-void an_open_pass_is_refused(Path path) {
+ddp_case_on(kThreePaths, an_open_pass_is_refused) {
   run_on(path, 2, [](group::Group& group, int) {
     ddp_model_options options = model_options();
     options.unused = DDP_UNUSED_ALLOW;
@@ -146,7 +146,7 @@ void an_open_pass_is_refused(Path path) {
   });
 }
 
-void another_call_is_a_mismatch(Path path) {
+ddp_case_on(kThreePaths, another_call_is_a_mismatch) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
@@ -160,7 +160,7 @@ void another_call_is_a_mismatch(Path path) {
   });
 }
 
-void different_backends_are_a_mismatch_and_the_parent_stays(Path path) {
+ddp_case_on(kThreePaths, different_backends_are_a_mismatch_and_the_parent_stays) {
   run_on(path, 4, [](group::Group& group, int rank) {
     ddp_group_options options = group.options();
     options.backend = rank == 3 ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
@@ -206,13 +206,13 @@ void a_rank_that_ends_is_named(Hosts hosts) {
   }
 }
 
-void a_rank_that_ends_is_named_over_shared_memory(void**) { a_rank_that_ends_is_named(Hosts::kShared); }
-void a_rank_that_ends_is_named_over_gloo(void**) {
+ddp_case(a_rank_that_ends_is_named_over_shared_memory) { a_rank_that_ends_is_named(Hosts::kShared); }
+ddp_case(a_rank_that_ends_is_named_over_gloo) {
   if (gloo_is_there()) a_rank_that_ends_is_named(Hosts::kGloo);
 }
 
 /// It has published its address and has ended: ranks that connect to it notice that the parent broke.
-void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
+ddp_case(a_rank_that_never_comes_to_the_new_group_is_noticed) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter&) -> std::string {
     ddp_group_options options = options_on(Hosts::kShared);
@@ -241,7 +241,7 @@ void a_rank_that_never_comes_to_the_new_group_is_noticed(void**) {
 }
 
 /// Two made-up hosts with two ranks each: groups inside the hosts share memory, groups across them use Gloo.
-void groups_follow_the_hosts(void**) {
+ddp_case(groups_follow_the_hosts) {
   if (!gloo_is_there()) return;
   run_on_hosts(Hosts::kSeveral, 4, [](group::Group& group, int rank) {
     const auto inside = split(group, rank / 2), across = split(group, rank % 2);
@@ -253,7 +253,7 @@ void groups_follow_the_hosts(void**) {
 }
 
 /// As in the group that was created: a step that needs no other rank is still made.
-void a_rank_that_leaves_in_good_order_is_no_fault(Path path) {
+ddp_case_on(kThreePaths, a_rank_that_leaves_in_good_order_is_no_fault) {
   run_on(path, 2, [](group::Group& group, int rank) {
     auto made = split(group, 0);
     expect_equal(sum_of(*made, 1), 2.0, "sum");
@@ -269,7 +269,7 @@ void a_rank_that_leaves_in_good_order_is_no_fault(Path path) {
 }
 
 /// Descriptors of destroyed groups are closed.
-void nothing_stays_of_many_splits(Path path) {
+ddp_case_on(kThreePaths, nothing_stays_of_many_splits) {
   run_on(path, 2, [](group::Group& group, int) {
     (void)split(group, 0);
     group.barrier();
@@ -285,27 +285,3 @@ void nothing_stays_of_many_splits(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(halves_sum_for_themselves),
-      ddp_paths_test(rows_and_columns_of_a_grid),
-      ddp_paths_test(keys_turn_the_order_around),
-      ddp_paths_test(some_get_no_group_and_some_are_alone),
-      ddp_paths_test(a_split_of_a_split),
-      ddp_paths_test(parent_and_child_end_in_any_order),
-      ddp_paths_test(models_on_sub_groups_train_as_on_fresh_groups),
-      ddp_paths_test(an_open_pass_is_refused),
-      ddp_paths_test(another_call_is_a_mismatch),
-      ddp_paths_test(different_backends_are_a_mismatch_and_the_parent_stays),
-      ddp_test(a_rank_that_ends_is_named_over_shared_memory),
-      ddp_test(a_rank_that_ends_is_named_over_gloo),
-      ddp_test(a_rank_that_never_comes_to_the_new_group_is_noticed),
-      ddp_test(groups_follow_the_hosts),
-      ddp_paths_test(a_rank_that_leaves_in_good_order_is_no_fault),
-      ddp_paths_test(nothing_stays_of_many_splits),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

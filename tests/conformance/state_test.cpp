@@ -15,7 +15,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-void a_checkpoint_of_any_number_of_ranks_loads_on_any_other(void**) {
+ddp_case(a_checkpoint_of_any_number_of_ranks_loads_on_any_other) {
   const TemporaryFolder folder;
   const std::string wanted = content_of_seed(1);
   std::string bytes;
@@ -45,7 +45,7 @@ void a_checkpoint_of_any_number_of_ranks_loads_on_any_other(void**) {
   expect_equal(folder.names().size(), 1U, "files");
 }
 
-void names_in_the_file_are_the_users_own(void**) {
+ddp_case(names_in_the_file_are_the_users_own) {
   const TemporaryFolder folder;
   const std::string bytes = saved_file(folder.file("a"));
   uint64_t length = 0;
@@ -60,7 +60,7 @@ void names_in_the_file_are_the_users_own(void**) {
   expect_equal(layout.header.metadata.at("user.note"), "seed 1", "the user's text");
 }
 
-void tensors_larger_than_a_chunk_travel_whole(void**) {
+ddp_case(tensors_larger_than_a_chunk_travel_whole) {
   const TemporaryFolder folder;
   constexpr int64_t kWidth = 3 * checkpoint::kChunkBytes / 4 + 17;
   run_groups(2, [&](group::Group& group, int rank) {
@@ -74,7 +74,7 @@ void tensors_larger_than_a_chunk_travel_whole(void**) {
   });
 }
 
-void without_an_optimizer_its_state_is_left_alone(void**) {
+ddp_case(without_an_optimizer_its_state_is_left_alone) {
   const TemporaryFolder folder;
   (void)saved_file(folder.file("a"));
   run_groups(2, [&](group::Group& group, int) {
@@ -87,7 +87,7 @@ void without_an_optimizer_its_state_is_left_alone(void**) {
   });
 }
 
-void an_optimizer_that_the_file_lacks_is_a_mismatch(void**) {
+ddp_case(an_optimizer_that_the_file_lacks_is_a_mismatch) {
   const TemporaryFolder folder;
   run_groups(1, [&](group::Group& group, int) {
     StateWorld world(group);
@@ -100,7 +100,7 @@ void an_optimizer_that_the_file_lacks_is_a_mismatch(void**) {
                   "the optimizer \"other\", but \"plain\" was passed");
 }
 
-void a_checkpoint_of_another_model_is_named_and_refused(void**) {
+ddp_case(a_checkpoint_of_another_model_is_named_and_refused) {
   const TemporaryFolder folder;
   run_groups(1, [&](group::Group& group, int) { StateWorld(group, 8).save(folder.file("a")); });
   const std::string text = refused_load(3, folder.file("a"), DDP_ERROR_MISMATCH);
@@ -108,7 +108,7 @@ void a_checkpoint_of_another_model_is_named_and_refused(void**) {
   expect_contains(text, "\"layer.weight\" is F32 [8] in the file and F32 [6] here");
 }
 
-void plain_weights_of_another_program_load(void**) {
+ddp_case(plain_weights_of_another_program_load) {
   const TemporaryFolder folder;
   checkpoint::Header header;
   header.metadata["format"] = "pt";
@@ -132,7 +132,7 @@ void plain_weights_of_another_program_load(void**) {
   (void)refused_load(2, folder.file("a"), DDP_ERROR_MISMATCH);
 }
 
-void any_damaged_byte_is_refused(void**) {
+ddp_case(any_damaged_byte_is_refused) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("damaged");
@@ -156,7 +156,7 @@ void any_damaged_byte_is_refused(void**) {
   expect_contains(refused_load(2, path, DDP_ERROR_IO), "the data of the tensor \"seen\" at byte");
 }
 
-void a_file_of_another_length_is_refused(void**) {
+ddp_case(a_file_of_another_length_is_refused) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string bytes = saved_file(folder.file("a"));
   const std::string path = folder.file("cut");
@@ -176,7 +176,7 @@ void a_file_of_another_length_is_refused(void**) {
   });
 }
 
-void streams_carry_the_same_bytes_as_files(void**) {
+ddp_case(streams_carry_the_same_bytes_as_files) {
   const TemporaryFolder folder;
   const std::string bytes = saved_file(folder.file("a"));
   const std::string wanted = content_of_seed(1);
@@ -205,19 +205,3 @@ void streams_carry_the_same_bytes_as_files(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_checkpoint_of_any_number_of_ranks_loads_on_any_other),
-      ddp_test(names_in_the_file_are_the_users_own),
-      ddp_test(tensors_larger_than_a_chunk_travel_whole),
-      ddp_test(without_an_optimizer_its_state_is_left_alone),
-      ddp_test(an_optimizer_that_the_file_lacks_is_a_mismatch),
-      ddp_test(a_checkpoint_of_another_model_is_named_and_refused),
-      ddp_test(plain_weights_of_another_program_load),
-      ddp_test(any_damaged_byte_is_refused),
-      ddp_test(a_file_of_another_length_is_refused),
-      ddp_test(streams_carry_the_same_bytes_as_files),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

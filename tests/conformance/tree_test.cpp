@@ -53,7 +53,7 @@ void check_sum(group::Group& group, int rank, const Sum& sum) {
   group.memory().free(shared);
 }
 
-void collectives_add_in_the_tree(void**) {
+ddp_case(collectives_add_in_the_tree) {
   for (const int size : kTreeSizes) {
     std::vector<Sum> sums;
     for (const ddp_dtype dtype : kAllDtypes)
@@ -81,7 +81,7 @@ std::vector<double> tree_weights(int size, int pass) {
   return weights;
 }
 
-void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
+ddp_case(passes_add_in_the_tree_and_who_does_not_count_moves_nobody) {
   constexpr int kPasses = 5;
   for (const int size : kTreeSizes) {
     std::vector<Means> means, by_world;
@@ -120,7 +120,7 @@ void passes_add_in_the_tree_and_who_does_not_count_moves_nobody(void**) {
   }
 }
 
-void two_bytes_on_the_wire_are_added_in_the_tree(void**) {
+ddp_case(two_bytes_on_the_wire_are_added_in_the_tree) {
   for (const int size : {3, 5, 7, 9, 12, 17, 24})
     run_groups(size, [&](group::Group& group, int rank) {
       int pass = 0;
@@ -137,13 +137,3 @@ void two_bytes_on_the_wire_are_added_in_the_tree(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(collectives_add_in_the_tree),
-      ddp_test(passes_add_in_the_tree_and_who_does_not_count_moves_nobody),
-      ddp_test(two_bytes_on_the_wire_are_added_in_the_tree),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -31,7 +31,7 @@ void wait_until(const group::Group& group, int32_t rank, const std::string& want
   expect_equal(last, wanted, "rank " + std::to_string(rank));
 }
 
-void a_rank_is_seen_in_its_call_and_after_it(Path path) {
+ddp_case_on(kThreePaths, a_rank_is_seen_in_its_call_and_after_it) {
   run_on(path, 3, [](group::Group& group, int rank) {
     if (rank != 1) wait_until(group, 1, "in ddp_group_barrier, pass -1");
     group.barrier();  // in which rank 1 waits for both
@@ -46,12 +46,3 @@ void a_rank_is_seen_in_its_call_and_after_it(Path path) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(a_rank_is_seen_in_its_call_and_after_it),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

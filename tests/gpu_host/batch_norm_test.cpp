@@ -131,7 +131,7 @@ void correct_and_nothing_left() {
   FakeGpus::expect_nothing_left();
 }
 
-void it_is_what_host_memory_gives(void**) {
+ddp_case(it_is_what_host_memory_gives) {
   for (const int size : {1, 2, 3, 4}) {
     const FakeGpus gpus(static_cast<uint64_t>(size) * 3);
     run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -152,7 +152,7 @@ void it_is_what_host_memory_gives(void**) {
   }
 }
 
-void without_training_each_rank_is_alone(void**) {
+ddp_case(without_training_each_rank_is_alone) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
@@ -168,7 +168,7 @@ void without_training_each_rank_is_alone(void**) {
   correct_and_nothing_left();
 }
 
-void the_host_waits_for_no_device(void**) {
+ddp_case(the_host_waits_for_no_device) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
@@ -192,7 +192,7 @@ void the_host_waits_for_no_device(void**) {
   correct_and_nothing_left();
 }
 
-void layers_on_two_streams_share_memory_without_a_race(void**) {
+ddp_case(layers_on_two_streams_share_memory_without_a_race) {
   const FakeGpus gpus(77);
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream first(rank), second(rank);
@@ -207,7 +207,7 @@ void layers_on_two_streams_share_memory_without_a_race(void**) {
   correct_and_nothing_left();
 }
 
-void what_cannot_be_normalised_is_refused_before_anything_is_written(void**) {
+ddp_case(what_cannot_be_normalised_is_refused_before_anything_is_written) {
   for (const int size : {1, 3}) {
     const FakeGpus gpus;
     run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -235,7 +235,7 @@ void what_cannot_be_normalised_is_refused_before_anything_is_written(void**) {
   }
 }
 
-void all_tensors_lie_in_one_place(void**) {
+ddp_case(all_tensors_lie_in_one_place) {
   const FakeGpus gpus;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
@@ -251,7 +251,7 @@ void all_tensors_lie_in_one_place(void**) {
   correct_and_nothing_left();
 }
 
-void a_graph_cannot_hold_it(void**) {
+ddp_case(a_graph_cannot_hold_it) {
   const FakeGpus gpus;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
@@ -264,7 +264,7 @@ void a_graph_cannot_hold_it(void**) {
   correct_and_nothing_left();
 }
 
-void a_rank_whose_gpu_fails_ends_the_group_for_all(void**) {
+ddp_case(a_rank_whose_gpu_fails_ends_the_group_for_all) {
   for (const char* function : {"bn_moments", "alloc"}) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
@@ -289,19 +289,3 @@ void a_rank_whose_gpu_fails_ends_the_group_for_all(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(it_is_what_host_memory_gives),
-      ddp_test(without_training_each_rank_is_alone),
-      ddp_test(the_host_waits_for_no_device),
-      ddp_test(layers_on_two_streams_share_memory_without_a_race),
-      ddp_test(what_cannot_be_normalised_is_refused_before_anything_is_written),
-      ddp_test(all_tensors_lie_in_one_place),
-      ddp_test(a_graph_cannot_hold_it),
-      ddp_test(a_rank_whose_gpu_fails_ends_the_group_for_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -21,11 +21,10 @@ std::vector<int64_t> channels_of_resnet50() {
 }
 
 /// Mean, variance and the number of batches of each.
-void the_buffers_of_53_batch_norms_travel_at_once(void**) {
+ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
   const std::vector<int64_t> channels = channels_of_resnet50();
   expect_equal(channels.size(), size_t{53}, "batch norms");
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     ddp_model_options options{};
     options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
@@ -68,17 +67,7 @@ void the_buffers_of_53_batch_norms_travel_at_once(void**) {
     for (const GpuArray& each : counts) expect_equal(each.peek<int64_t>()[0], int64_t{1}, "the count of rank 1");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(the_buffers_of_53_batch_norms_travel_at_once),
-  };
-  return cmocka_run_group_tests_name("gpu_buffers", tests, nullptr, nullptr);
-}

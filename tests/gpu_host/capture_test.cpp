@@ -63,7 +63,7 @@ struct Captured {
   }
 };
 
-void a_captured_pass_can_be_launched_again(void**) {
+ddp_case(a_captured_pass_can_be_launched_again) {
   each_adder([](const ddp_group_options& with) {
     for (const bool owned : {false, true}) {
       const FakeGpus gpus;
@@ -90,10 +90,9 @@ void a_captured_pass_can_be_launched_again(void**) {
 }
 
 /// Copies of all models use one block. One that is too small for a new model stays where it is, because graphs use it.
-void a_larger_model_leaves_a_graph_as_it_is(void**) {
+ddp_case(a_larger_model_leaves_a_graph_as_it_is) {
   each_adder([](const ddp_group_options& with) {
-    const FakeGpus gpus;
-    run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+    run_on_gpus(2, with, [&](group::Group& group, int rank) {
       Captured captured(group, rank, false);
       GpuArray value(rank, kCount * 80), grad(rank, kCount * 80);
       value.poke(std::vector<float>(kCount * 20, 0));
@@ -112,15 +111,12 @@ void a_larger_model_leaves_a_graph_as_it_is(void**) {
       for (const float each : read_on(captured.stream, rank, grad.data(), kCount * 20)) expect_equal(each, 0.5F, "the mean");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   });
 }
 
-void destroying_the_model_waits_for_a_launch(void**) {
+ddp_case(destroying_the_model_waits_for_a_launch) {
   each_adder([](const ddp_group_options& with) {
-    const FakeGpus gpus;
-    run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+    run_on_gpus(2, with, [&](group::Group& group, int rank) {
       Captured captured(group, rank, true);
       group.barrier();
       fake_gpu::pause(captured.stream.get());
@@ -137,13 +133,11 @@ void destroying_the_model_waits_for_a_launch(void**) {
       expect_equal(fake_gpu::pending(captured.stream.get()), int64_t{0}, "operations that are left");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   });
 }
 
 /// What a launch that breaks off leaves behind does not reach the program's own memory.
-void a_launch_that_breaks_off_writes_no_gradient(void**) {
+ddp_case(a_launch_that_breaks_off_writes_no_gradient) {
   each_adder([](const ddp_group_options& with) {
     const FakeGpus gpus;
     std::atomic<bool> launched{false};
@@ -167,14 +161,3 @@ void a_launch_that_breaks_off_writes_no_gradient(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_captured_pass_can_be_launched_again),
-      ddp_test(a_larger_model_leaves_a_graph_as_it_is),
-      ddp_test(destroying_the_model_waits_for_a_launch),
-      ddp_test(a_launch_that_breaks_off_writes_no_gradient),
-  };
-  return cmocka_run_group_tests_name("gpu_capture", tests, nullptr, nullptr);
-}

@@ -170,7 +170,7 @@ void train_both(Twins& twins, const Case& each, const TemporaryFolder& folder, c
   twins.expect_equal_files(folder, name + ", after ordinary steps");
 }
 
-void captured_steps_give_the_bits_of_ordinary_ones(void**) {
+fake_gpu_host_case(captured_steps_give_the_bits_of_ordinary_ones) {
   const TemporaryFolder folder;
   for (const int size : {1, 2})
     for (const Case& each : cases())
@@ -185,7 +185,7 @@ void captured_steps_give_the_bits_of_ordinary_ones(void**) {
         }
 }
 
-void a_checkpoint_between_launches_is_saved_and_loaded(void**) {
+fake_gpu_host_case(a_checkpoint_between_launches_is_saved_and_loaded) {
   const TemporaryFolder folder;
   const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
   for (const bool shard : {false, true})
@@ -204,7 +204,7 @@ void a_checkpoint_between_launches_is_saved_and_loaded(void**) {
     });
 }
 
-void the_host_waits_for_nothing_between_launches(void**) {
+fake_gpu_host_case(the_host_waits_for_nothing_between_launches) {
   run_gpu_groups(1, [&](group::Group& group, int rank) {
     const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
     Twins twins(group, rank, maker(each, true, false), maker(each, true, false));
@@ -222,7 +222,7 @@ void the_host_waits_for_nothing_between_launches(void**) {
 }
 
 /// Each launch writes the scale that holds before its step, where the program's kernels find it.
-void a_launch_gives_the_loss_scale_of_its_time(void**) {
+fake_gpu_host_case(a_launch_gives_the_loss_scale_of_its_time) {
   const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
   run_gpu_groups(1, [&](group::Group& group, int rank) {
     Trained trained(group, Home::kGpu, maker(each, true, false));
@@ -258,7 +258,7 @@ void a_launch_gives_the_loss_scale_of_its_time(void**) {
 }
 
 /// A step that may be left out is decided on the GPU in ordinary steps, too.
-void a_step_that_may_be_left_out_returns_while_its_stream_is_held(void**) {
+fake_gpu_host_case(a_step_that_may_be_left_out_returns_while_its_stream_is_held) {
   const Case each{.name = "dynamic", .fixed_scale = 8, .interval = 2};
   run_gpu_groups(1, [&](group::Group& group, int rank) {
     Twins twins(group, rank, maker(each, true, false), maker(each, true, false));
@@ -281,7 +281,7 @@ void a_step_that_may_be_left_out_returns_while_its_stream_is_held(void**) {
 }
 
 /// Behind its bucket, or at the end of the pass where a rank may contribute in part.
-void a_pass_that_makes_the_step_is_not_captured(void**) {
+fake_gpu_host_case(a_pass_that_makes_the_step_is_not_captured) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     run_gpu_groups(1, [&](group::Group& group, int rank) {
       Trained trained(group, Home::kGpu, adam([](auto& options) { options.in_backward = 1; }), unused);
@@ -292,7 +292,7 @@ void a_pass_that_makes_the_step_is_not_captured(void**) {
     });
 }
 
-void a_launch_behind_a_failure_changes_and_counts_nothing(void**) {
+fake_gpu_host_case(a_launch_behind_a_failure_changes_and_counts_nothing) {
   const Case each{.name = "skip", .nonfinite = DDP_NONFINITE_SKIP};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     Trained trained(group, Home::kGpu, maker(each, true, false));
@@ -318,14 +318,3 @@ void a_launch_behind_a_failure_changes_and_counts_nothing(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(captured_steps_give_the_bits_of_ordinary_ones),
-                              fake_gpu_host_test(a_checkpoint_between_launches_is_saved_and_loaded),
-                              fake_gpu_host_test(the_host_waits_for_nothing_between_launches),
-                              fake_gpu_host_test(a_launch_gives_the_loss_scale_of_its_time),
-                              fake_gpu_host_test(a_step_that_may_be_left_out_returns_while_its_stream_is_held),
-                              fake_gpu_host_test(a_pass_that_makes_the_step_is_not_captured),
-                              fake_gpu_host_test(a_launch_behind_a_failure_changes_and_counts_nothing)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -16,7 +16,7 @@
 namespace ddp::test {
 namespace {
 
-void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
+ddp_case(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
   run_ranks(2, [&](int rank) {
@@ -41,7 +41,7 @@ void a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang(void**) {
 }
 
 /// The first call of rank 1's NCCL does not return, as on a GPU that hangs, while its process lives and answers.
-void a_rank_that_nccl_waits_for_is_named(void**) {
+ddp_case(a_rank_that_nccl_waits_for_is_named) {
   const FakeGpus gpus;
   fake_gpu::let_die({1, 1, [] {}});
   run_ranks(3, [&](int rank) {
@@ -63,7 +63,7 @@ void a_rank_that_nccl_waits_for_is_named(void**) {
 }
 
 /// Rank 1 has agreed, and ends while NCCL connects: the others get the error at once, long before the time is up.
-void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
+ddp_case(a_rank_that_ends_while_nccl_connects_is_named_at_once) {
   for (const int64_t looks : {0, 3}) {  // NCCL that blocks, as NCCL_COMM_BLOCKING=1 makes it, and NCCL that does not
     const FakeGpus gpus(0, looks);
     fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
@@ -92,14 +92,12 @@ void a_rank_that_ends_while_nccl_connects_is_named_at_once(void**) {
 }
 
 /// As on a loaded node, where all ranks of it go through NCCL's end together.
-void leaving_waits_for_a_slow_end_of_nccl(void**) {
+ddp_case(leaving_waits_for_a_slow_end_of_nccl) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
       SmallGpuModel world(group, rank);
-      world.pass();
-      world.stream.synchronize();
-      group.barrier();
+      world.first_pass();
       fake_gpu::delay_nccl(call, rank, 1500);
       group.close();
       expect_equal(fake_gpu::calls("nccl.comm_destroy", rank), int64_t{1}, "ended in order");
@@ -109,16 +107,14 @@ void leaving_waits_for_a_slow_end_of_nccl(void**) {
   }
 }
 
-void leaving_is_bounded_when_nccl_blocks(void**) {
+ddp_case(leaving_is_bounded_when_nccl_blocks) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
     const FakeGpus gpus;
     ddp_group_options options = world_options();
     options.timeout_ms = 600;
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
       SmallGpuModel world(group, rank);
-      world.pass();
-      world.stream.synchronize();
-      group.barrier();
+      world.first_pass();
       fake_gpu::delay_nccl(call, rank, 3000);
       expect(ms_of([&] { group.close(); }) < 2500, "left in time");
     });
@@ -126,13 +122,11 @@ void leaving_is_bounded_when_nccl_blocks(void**) {
   }
 }
 
-void a_rank_that_is_lost_ends_the_wait_for_nccls_end(void**) {
+ddp_case(a_rank_that_is_lost_ends_the_wait_for_nccls_end) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     fake_gpu::delay_nccl(fake_gpu::NcclCall::kFinalize, 0, 3000);
     if (rank == 1) {
       wait_until([] { return fake_gpu::calls("nccl.comm_finalize", 0) == 1; });
@@ -144,7 +138,7 @@ void a_rank_that_is_lost_ends_the_wait_for_nccls_end(void**) {
 }
 
 /// A pass is enqueued on both ranks, and the models go while the devices have not come to it.
-void a_model_may_go_while_its_pass_is_under_way(void**) {
+ddp_case(a_model_may_go_while_its_pass_is_under_way) {
   for (const bool shard : {false, true}) {
     const FakeGpus gpus;
     run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -178,7 +172,7 @@ void a_model_may_go_while_its_pass_is_under_way(void**) {
 }
 
 /// As a finalizer of a language does: a thread that has made no GPU current, and must not begin to use GPU 0.
-void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
+ddp_case(what_a_fresh_thread_destroys_touches_no_other_gpu) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
@@ -207,7 +201,7 @@ void what_a_fresh_thread_destroys_touches_no_other_gpu(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void memory_of_a_group_goes_with_it(void**) {
+ddp_case(memory_of_a_group_goes_with_it) {
   for (const int size : {1, 2}) {
     const FakeGpus gpus;
     ddp_group_options options = world_options();
@@ -225,7 +219,7 @@ void memory_of_a_group_goes_with_it(void**) {
 
 /// With registered memory the hosts would meet inside NCCL.
 /// NCCL gives one code for all that CUDA may have against it.
-void why_there_is_no_memory_of_nccl_is_told(void**) {
+ddp_case(why_there_is_no_memory_of_nccl_is_told) {
   struct Case {
     int32_t why;  // a ddp_gpu_error_kind; OK: the runtime has the memory
     ddp_status status;
@@ -234,8 +228,7 @@ void why_there_is_no_memory_of_nccl_is_told(void**) {
   for (const Case& each :
        {Case{DDP_GPU_OUT_OF_MEMORY, DDP_ERROR_OUT_OF_MEMORY, "has no 4096 bytes left"},
         Case{DDP_GPU_LOST, DDP_ERROR_PEER_FAILED, "rank 0"}, Case{DDP_GPU_OK, DDP_ERROR_INTERNAL, "unhandled"}}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       nccl::Engine& transport = static_cast<nccl::SharedEngine&>(*group.channels().first().gpu()).engine();
       const GpuArray value(rank, 4);
       group.barrier();
@@ -250,15 +243,12 @@ void why_there_is_no_memory_of_nccl_is_told(void**) {
       }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   }
 }
 
-void a_mark_does_not_wait_for_a_late_rank(void**) {
-  const FakeGpus gpus;
+ddp_case(a_mark_does_not_wait_for_a_late_rank) {
   std::atomic<bool> marked{false};
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     ddp_model_options options = SmallGpuModel::options();
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     GpuStream stream(rank);
@@ -272,27 +262,7 @@ void a_mark_does_not_wait_for_a_late_rank(void**) {
     model.end_backward(stream.get());
     stream.synchronize();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang),
-      ddp_test(a_rank_that_nccl_waits_for_is_named),
-      ddp_test(a_rank_that_ends_while_nccl_connects_is_named_at_once),
-      ddp_test(leaving_waits_for_a_slow_end_of_nccl),
-      ddp_test(leaving_is_bounded_when_nccl_blocks),
-      ddp_test(a_rank_that_is_lost_ends_the_wait_for_nccls_end),
-      ddp_test(a_model_may_go_while_its_pass_is_under_way),
-      ddp_test(what_a_fresh_thread_destroys_touches_no_other_gpu),
-      ddp_test(memory_of_a_group_goes_with_it),
-      ddp_test(why_there_is_no_memory_of_nccl_is_told),
-      ddp_test(a_mark_does_not_wait_for_a_late_rank),
-  };
-  return cmocka_run_group_tests_name("gpu_communicator", tests, nullptr, nullptr);
-}

@@ -55,7 +55,7 @@ struct Trained {
   }
 };
 
-void every_way_gives_the_same_values_and_a_failure_none(void**) {
+fake_gpu_host_case(every_way_gives_the_same_values_and_a_failure_none) {
   for (const auto& [shard, in_backward] : {std::pair{true, false}, {false, true}, {true, true}})
     run_gpu_groups(2, [s = shard, b = in_backward](group::Group& group, int rank) {
       Trained wanted(group, false, false), got(group, s, b);
@@ -83,7 +83,7 @@ void every_way_gives_the_same_values_and_a_failure_none(void**) {
     });
 }
 
-void what_a_rule_cannot_have_on_a_gpu_is_refused(void**) {
+fake_gpu_host_case(what_a_rule_cannot_have_on_a_gpu_is_refused) {
   run_gpu_groups(2, [](group::Group& group, int) {
     PlacedModel placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR);
     const auto refused = [&](auto change, const char* what) {
@@ -102,9 +102,3 @@ void what_a_rule_cannot_have_on_a_gpu_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(every_way_gives_the_same_values_and_a_failure_none),
-                              fake_gpu_host_test(what_a_rule_cannot_have_on_a_gpu_is_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -12,9 +12,8 @@ namespace ddp::test {
 namespace {
 
 /// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
-void nobody_takes_sums_for_means(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(nobody_takes_sums_for_means) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
       InPlaceTrained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
       model::Gradients& gradients = trained.model->gradients();
@@ -49,14 +48,12 @@ void nobody_takes_sums_for_means(void**) {
       group.barrier();
     }
   });
-  FakeGpus::expect_correct();
 }
 
 /// Launches of a captured pass and step give the values of ordinary steps that find means.
-void a_captured_step_divides(void**) {
+ddp_case(a_captured_step_divides) {
   for (const bool shard : {false, true}) {
-    const FakeGpus gpus;
-    run_gpu_groups(3, [&](group::Group& group, int rank) {
+    run_on_gpus(3, [&](group::Group& group, int rank) {
       InPlaceWays ways{.shard = shard, .counts = gpt2(1024), .smaller = 1024};
       InPlaceTrained plain(group, rank, ways);
       ways.divide_in_step = true;
@@ -79,15 +76,8 @@ void a_captured_step_divides(void**) {
         expect(tested.value(p) == plain.value(p), "value " + std::to_string(p));
       group.barrier();
     });
-    FakeGpus::expect_correct();
   }
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(nobody_takes_sums_for_means), ddp_test(a_captured_step_divides)};
-  return cmocka_run_group_tests_name("gpu_divide_in_step", tests, nullptr, nullptr);
-}

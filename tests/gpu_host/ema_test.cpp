@@ -19,7 +19,7 @@ void change_values(const PlacedModel& placed, uint64_t step) {
                                                             100 * step + static_cast<uint64_t>(i)));
 }
 
-void averages_have_the_bits_of_the_cpu(void**) {
+fake_gpu_host_case(averages_have_the_bits_of_the_cpu) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()}) {
     PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), homes);
     optim::Ema wanted(host.model, kDecays), got(gpu.model, kDecays);
@@ -41,7 +41,7 @@ void averages_have_the_bits_of_the_cpu(void**) {
   }
 }
 
-void a_swap_there_and_back_changes_nothing(void**) {
+fake_gpu_host_case(a_swap_there_and_back_changes_nothing) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   optim::Ema ema(placed.model, kDecays);
   ema.update(placed.stream());
@@ -60,7 +60,7 @@ void a_swap_there_and_back_changes_nothing(void**) {
   expect(contents() == before, "the parameters are what they were");
 }
 
-void updates_allocate_nothing_and_wait_for_nobody_after_the_first(void**) {
+fake_gpu_host_case(updates_allocate_nothing_and_wait_for_nobody_after_the_first) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   optim::Ema ema(placed.model, kDecays);
   ema.update(placed.stream());
@@ -75,7 +75,7 @@ void updates_allocate_nothing_and_wait_for_nobody_after_the_first(void**) {
   expect_equal(fake_gpu::calls("ema"), int64_t{2 * 3 * 4}, "one launch for each update, decay and type");
 }
 
-void swaps_of_wide_types_wait_for_nobody(void**) {
+fake_gpu_host_case(swaps_of_wide_types_wait_for_nobody) {
   PlacedModel placed(lone_group(), {{DDP_F32, 3000}, {DDP_F64, 200}});
   optim::Ema ema(placed.model, {0.5});
   ema.update(placed.stream());
@@ -85,7 +85,7 @@ void swaps_of_wide_types_wait_for_nobody(void**) {
   expect_equal(fake_gpu::host_waits() + fake_gpu::allocations(), int64_t{0}, "waits and allocations");
 }
 
-void an_average_that_a_checkpoint_lacks_begins_at_its_parameter(void**) {
+fake_gpu_host_case(an_average_that_a_checkpoint_lacks_begins_at_its_parameter) {
   PlacedModel placed(lone_group(), mixed_homes());
   optim::Ema ema(placed.model, {0.5});
   for (const model::StateTensor& state : ema.state_tensors()) ema.begin_at_parameter(state.name);
@@ -98,7 +98,7 @@ void an_average_that_a_checkpoint_lacks_begins_at_its_parameter(void**) {
   }
 }
 
-void a_capture_is_refused_and_not_spoiled(void**) {
+fake_gpu_host_case(a_capture_is_refused_and_not_spoiled) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   optim::Ema ema(placed.model, {0.5});
   ema.update(placed.stream());
@@ -110,13 +110,3 @@ void a_capture_is_refused_and_not_spoiled(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(averages_have_the_bits_of_the_cpu),
-                              fake_gpu_host_test(a_swap_there_and_back_changes_nothing),
-                              fake_gpu_host_test(updates_allocate_nothing_and_wait_for_nobody_after_the_first),
-                              fake_gpu_host_test(swaps_of_wide_types_wait_for_nobody),
-                              fake_gpu_host_test(an_average_that_a_checkpoint_lacks_begins_at_its_parameter),
-                              fake_gpu_host_test(a_capture_is_refused_and_not_spoiled)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -98,8 +98,7 @@ static void run_program(moment when) {
   _exit(4);
 }
 
-static void no_thread_meets_the_end_of_nccl(void **state) {
-  (void)state;
+check_case(no_thread_meets_the_end_of_nccl) {
   for (int when = 0; when < kMoments; when++) {
     int status = 0;
     const pid_t child = fork();
@@ -108,9 +107,4 @@ static void no_thread_meets_the_end_of_nccl(void **state) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != kCode) printf("at moment %d\n", when);
     check_int(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), kCode); /* 86: a violation */
   }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {check_test(no_thread_meets_the_end_of_nccl)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

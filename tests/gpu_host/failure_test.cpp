@@ -26,25 +26,20 @@ std::string first_error(group::Group& group, ddp_status status) {
   return text;
 }
 
-void an_error_that_nccl_reports_breaks_the_group_within_a_second(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(an_error_that_nccl_reports_breaks_the_group_within_a_second) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
     std::string text;
     expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
     expect_contains(text, "NCCL");
     expect_contains(text, "rank 1");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 /// Rank 1 leaves without its half of a pass; rank 0's collective never ends by itself.
-void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
+ddp_case(what_a_broken_collective_leaves_reaches_no_gradient) {
   each_adder([](const ddp_group_options& options) {
     const FakeGpus gpus;
     std::atomic<bool> marked{false};
@@ -72,15 +67,13 @@ void what_a_broken_collective_leaves_reaches_no_gradient(void**) {
 }
 
 /// The pass ended well for the hosts; then rank 1's device never comes, and rank 1 goes away.
-void an_update_behind_a_broken_collective_changes_nothing(void**) {
+ddp_case(an_update_behind_a_broken_collective_changes_nothing) {
   each_adder([](const ddp_group_options& options) {
     const FakeGpus gpus;
     std::atomic<bool> ended{false};
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
       SmallGpuModel world(group, rank);
-      world.pass();
-      world.stream.synchronize();
-      group.barrier();
+      world.first_pass();
       if (rank == 1) fake_gpu::pause_device(1);
       group.barrier();
       world.pass();
@@ -106,14 +99,12 @@ void an_update_behind_a_broken_collective_changes_nothing(void**) {
 }
 
 /// NCCL lacks the rank that left, and reports it; no other part does.
-void a_rank_that_left_ends_nothing_on_the_others(void**) {
+ddp_case(a_rank_that_left_ends_nothing_on_the_others) {
   const FakeGpus gpus;
   std::atomic<bool> left{false};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     if (rank == 1) {
       group.close();
       fake_gpu::set_async_error(0, DDP_NCCL_REMOTE);
@@ -128,13 +119,11 @@ void a_rank_that_left_ends_nothing_on_the_others(void**) {
   });
 }
 
-void a_lost_gpu_is_named_on_every_rank(void**) {
+ddp_case(a_lost_gpu_is_named_on_every_rank) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     if (rank == 1) {
       fake_gpu::lose_device(1);
       expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
@@ -149,15 +138,13 @@ void a_lost_gpu_is_named_on_every_rank(void**) {
   });
 }
 
-void work_that_does_not_end_is_a_time_out(void**) {
+ddp_case(work_that_does_not_end_is_a_time_out) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
   run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     if (rank == 1) fake_gpu::pause_device(1);
     world.pass();
     expect_contains(first_error(group, DDP_ERROR_TIMED_OUT), "timeout_ms");
@@ -167,16 +154,14 @@ void work_that_does_not_end_is_a_time_out(void**) {
 }
 
 /// A collective that the other rank will never join, because it has left in good order.
-void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
+ddp_case(a_collective_that_nobody_joins_ends_when_the_time_is_up) {
   const FakeGpus gpus;
   std::atomic<bool> enqueued{false};
   ddp_group_options options = world_options();
   options.timeout_ms = 700;
   run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
-    world.pass();
-    world.stream.synchronize();
-    group.barrier();
+    world.first_pass();
     if (rank == 1) {
       wait_until([&] { return enqueued.load(); });
       return group.close();
@@ -190,7 +175,7 @@ void a_collective_that_nobody_joins_ends_when_the_time_is_up(void**) {
   });
 }
 
-void a_lost_gpu_in_a_step_ends_the_group(void**) {
+ddp_case(a_lost_gpu_in_a_step_ends_the_group) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
@@ -211,7 +196,7 @@ void a_lost_gpu_in_a_step_ends_the_group(void**) {
 
 /// Every call of the runtime and of NCCL in a pass fails once: an error, or a pass that was right; and the ranks agree about
 /// the group.
-void every_call_of_a_pass_may_fail(void**) {
+ddp_case(every_call_of_a_pass_may_fail) {
   each_adder([](const ddp_group_options& options) {
     for (const char* const function : {"event_record", "stream_wait", "move", "copy_word", "nccl.all_reduce", "set_device",
                                        "get_device", "stream_is_capturing", "move_quotient", "tree_sum", "nccl.group_start",
@@ -220,9 +205,7 @@ void every_call_of_a_pass_may_fail(void**) {
         const FakeGpus gpus;
         run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
           SmallGpuModel world(group, rank);
-          world.pass();
-          world.stream.synchronize();
-          group.barrier();
+          world.first_pass();
           fake_gpu::Fault fault;
           fault.function = function;
           fault.nth = nth;
@@ -254,19 +237,3 @@ void every_call_of_a_pass_may_fail(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(an_error_that_nccl_reports_breaks_the_group_within_a_second),
-      ddp_test(what_a_broken_collective_leaves_reaches_no_gradient),
-      ddp_test(an_update_behind_a_broken_collective_changes_nothing),
-      ddp_test(a_rank_that_left_ends_nothing_on_the_others),
-      ddp_test(a_lost_gpu_is_named_on_every_rank),
-      ddp_test(work_that_does_not_end_is_a_time_out),
-      ddp_test(a_collective_that_nobody_joins_ends_when_the_time_is_up),
-      ddp_test(a_lost_gpu_in_a_step_ends_the_group),
-      ddp_test(every_call_of_a_pass_may_fail),
-  };
-  return cmocka_run_group_tests_name("gpu_failure", tests, nullptr, nullptr);
-}

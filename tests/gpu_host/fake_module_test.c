@@ -11,14 +11,12 @@
 
 static const ddp_gpu_table *gpu(void) { return ddp_gpu_query(DDP_GPU_VERSION); }
 
-static void another_version_is_refused(void **state) {
-  (void)state;
+check_case(another_version_is_refused) {
   assert_true(ddp_gpu_query(DDP_GPU_VERSION + 1) == NULL);
   assert_true(gpu() != NULL);
 }
 
-static void memory_streams_and_graphs_work_from_c(void **state) {
-  (void)state;
+check_case(memory_streams_and_graphs_work_from_c) {
   ddp_fake_gpu_reset(2, 7);
   void *memory = NULL, *stream = NULL;
   unsigned char bytes[4] = {0};
@@ -41,8 +39,7 @@ static void memory_streams_and_graphs_work_from_c(void **state) {
   assert_true(ddp_fake_gpu_live() == 0);
 }
 
-static void violations_logs_and_faults_can_be_read_and_set(void **state) {
-  (void)state;
+check_case(violations_logs_and_faults_can_be_read_and_set) {
   char text[200];
   int32_t count = 0;
   ddp_fake_gpu_reset(2, 0);
@@ -62,8 +59,28 @@ static void violations_logs_and_faults_can_be_read_and_set(void **state) {
   assert_true(strcmp(text, "[0] device_count") == 0);
 }
 
-static void libddp_opens_this_copy(void **state) {
-  (void)state;
+/* What a child ends with that leaves a violation behind. */
+static int status_of_a_sinner(const char *strict) {
+  const pid_t child = fork();
+  if (child == 0) {
+    char host[4];
+    setenv("DDP_FAKE_GPU_STRICT", strict, 1);
+    gpu()->fill(host, 0, 4, NULL);
+    exit(0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+check_case(a_program_that_leaves_violations_fails_where_that_is_asked_for) {
+  ddp_fake_gpu_reset(1, 0);
+  assert_int_equal(status_of_a_sinner("1"), 86);
+  assert_int_equal(status_of_a_sinner(""), 0);
+}
+
+/* Makes a context, after which no fork may use the fake GPU. */
+check_case(libddp_opens_this_copy) {
   ddp_fake_gpu_reset(1, 0);
   ddp_group_options options;
   ddp_group *group = NULL;
@@ -85,36 +102,4 @@ static void libddp_opens_this_copy(void **state) {
   ddp_group_destroy(group);
   assert_true(gpu()->free(memory) == 0);
   assert_true(ddp_fake_gpu_live() == 0);
-}
-
-/* What a child ends with that leaves a violation behind. */
-static int status_of_a_sinner(const char *strict) {
-  const pid_t child = fork();
-  if (child == 0) {
-    char host[4];
-    setenv("DDP_FAKE_GPU_STRICT", strict, 1);
-    gpu()->fill(host, 0, 4, NULL);
-    exit(0);
-  }
-  int status = 0;
-  assert_int_equal(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void a_program_that_leaves_violations_fails_where_that_is_asked_for(void **state) {
-  (void)state;
-  ddp_fake_gpu_reset(1, 0);
-  assert_int_equal(status_of_a_sinner("1"), 86);
-  assert_int_equal(status_of_a_sinner(""), 0);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(another_version_is_refused),
-      check_test(memory_streams_and_graphs_work_from_c),
-      check_test(violations_logs_and_faults_can_be_read_and_set),
-      check_test(a_program_that_leaves_violations_fails_where_that_is_asked_for),
-      check_test(libddp_opens_this_copy),
-  };
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,17 +114,11 @@ static void fork_in_between(rank *self) {
   check_true(gpu()->free(mine.value) == 0);
 }
 
-static void a_forked_child_touches_no_gpu(void **state) {
-  (void)state;
+check_case(a_forked_child_touches_no_gpu) {
   char text[200];
   ddp_fake_gpu_reset(kRanks, 0);
   run_ranks(kRanks, "local://host", fork_in_between, NULL);
   ddp_fake_gpu_violation(0, text, sizeof text);
   assert_string_equal(text, "");
   assert_int_equal(ddp_fake_gpu_live(), 0);
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {check_test(a_forked_child_touches_no_gpu)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ void run_on(int size, int64_t timeout_ms, const std::function<void(std::shared_p
   });
 }
 
-void what_is_destroyed_is_waited_for(void**) {
+ddp_case(what_is_destroyed_is_waited_for) {
   for (const int size : {1, 2}) {
     const FreesAtOnce gpus;
     run_on(size, 20'000, [&](std::shared_ptr<group::Group> group, int) {
@@ -71,7 +71,7 @@ void what_is_destroyed_is_waited_for(void**) {
 }
 
 /// What the program has enqueued never ends; no rank is lost, and nothing is broken.
-void a_destroy_has_a_limit(void**) {
+ddp_case(a_destroy_has_a_limit) {
   for (const int size : {1, 2}) {
     const FreesAtOnce gpus;
     std::atomic<int> destroyed{0};
@@ -100,7 +100,7 @@ void a_destroy_has_a_limit(void**) {
 }
 
 /// A wait without a limit of its own, and a group that breaks while it lasts.
-void a_break_shortens_the_wait(void**) {
+ddp_case(a_break_shortens_the_wait) {
   const FreesAtOnce gpus;
   std::atomic<bool> broken{false};
   run_on(2, 0, [&](std::shared_ptr<group::Group> group, int rank) {
@@ -128,13 +128,3 @@ void a_break_shortens_the_wait(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(what_is_destroyed_is_waited_for),
-      ddp_test(a_destroy_has_a_limit),
-      ddp_test(a_break_shortens_the_wait),
-  };
-  return cmocka_run_group_tests_name("gpu_free", tests, nullptr, nullptr);
-}

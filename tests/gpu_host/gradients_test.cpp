@@ -30,7 +30,7 @@ void compare(const std::function<double(model::Model&, void*)>& body, const std:
   }
 }
 
-void gradients_become_zero(void**) {
+fake_gpu_host_case(gradients_become_zero) {
   compare(
       [](model::Model& model, void* stream) {
         model.gradients().zero(stream);
@@ -44,7 +44,7 @@ void gradients_become_zero(void**) {
     expect(placed.read(placed.grad(i)) == PlacedBytes(static_cast<size_t>(placed.grad(i).bytes())), "zeros");
 }
 
-void gradients_are_scaled(void**) {
+fake_gpu_host_case(gradients_are_scaled) {
   for (const double factor : {0.5, 1.0 / 3.0, -7.0, 0.0})
     compare(
         [&](model::Model& model, void* stream) {
@@ -54,7 +54,7 @@ void gradients_are_scaled(void**) {
         "scaled");
 }
 
-void gradients_are_limited(void**) {
+fake_gpu_host_case(gradients_are_limited) {
   compare(
       [](model::Model& model, void* stream) {
         model.gradients().clip_value(0.7, stream);
@@ -63,18 +63,18 @@ void gradients_are_limited(void**) {
       "limited");
 }
 
-void norms_are_those_of_the_cpu(void**) {
+fake_gpu_host_case(norms_are_those_of_the_cpu) {
   for (const double p : {1.0, 2.0, kInfinity})
     compare([&](model::Model& model, void* stream) { return model.gradients().norm(p, stream); }, "norm");
 }
 
-void gradients_are_clipped_by_norm(void**) {
+fake_gpu_host_case(gradients_are_clipped_by_norm) {
   for (const double p : {1.0, 2.0, kInfinity})
     for (const double most : {0.5, 1e9})
       compare([&](model::Model& model, void* stream) { return model.gradients().clip_norm(most, p, stream); }, "clipped");
 }
 
-void norms_of_numbers_that_are_not_finite_say_so(void**) {
+fake_gpu_host_case(norms_of_numbers_that_are_not_finite_say_so) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
     for (const int32_t place : {0, 2}) {
       PlacedModel placed(lone_group(), homes);
@@ -88,7 +88,7 @@ void norms_of_numbers_that_are_not_finite_say_so(void**) {
     }
 }
 
-void only_norms_wait_and_once_each(void**) {
+fake_gpu_host_case(only_norms_wait_and_once_each) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   placed.fill_grads(1);
   static_cast<void>(placed.model->gradients().norm(2, placed.stream()));
@@ -108,7 +108,7 @@ void only_norms_wait_and_once_each(void**) {
   expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
 }
 
-void norms_are_refused_in_a_capture_and_the_rest_is_captured(void**) {
+fake_gpu_host_case(norms_are_refused_in_a_capture_and_the_rest_is_captured) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   placed.fill_grads(1);
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
@@ -127,15 +127,3 @@ void norms_are_refused_in_a_capture_and_the_rest_is_captured(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(gradients_become_zero),
-                              fake_gpu_host_test(gradients_are_scaled),
-                              fake_gpu_host_test(gradients_are_limited),
-                              fake_gpu_host_test(norms_are_those_of_the_cpu),
-                              fake_gpu_host_test(gradients_are_clipped_by_norm),
-                              fake_gpu_host_test(norms_of_numbers_that_are_not_finite_say_so),
-                              fake_gpu_host_test(only_norms_wait_and_once_each),
-                              fake_gpu_host_test(norms_are_refused_in_a_capture_and_the_rest_is_captured)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

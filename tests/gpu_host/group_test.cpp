@@ -21,7 +21,7 @@ ddp_group_options nccl_options() {
   return options;
 }
 
-void collectives_give_what_they_give_in_host_memory(void**) {
+ddp_case(collectives_give_what_they_give_in_host_memory) {
   constexpr size_t kCount = 1003;
   for (const int size : {1, 2, 3}) {
     const FakeGpus gpus(99);
@@ -64,9 +64,8 @@ void collectives_give_what_they_give_in_host_memory(void**) {
   }
 }
 
-void different_calls_are_a_mismatch_before_nccl_waits(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(different_calls_are_a_mismatch_before_nccl_waits) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     GpuArray array(rank, 400);
     Tensor tensor = array.tensor(group, DDP_F32);
     if (rank == 1) tensor = flat_part(tensor, 0, 50);
@@ -74,11 +73,9 @@ void different_calls_are_a_mismatch_before_nccl_waits(void**) {
     expect_contains(text, "100 F32");
     expect_contains(text, "50 F32");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void the_mean_of_whole_numbers_and_mixed_places_are_refused(void**) {
+ddp_case(the_mean_of_whole_numbers_and_mixed_places_are_refused) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     GpuArray array(rank, 400);
@@ -96,9 +93,8 @@ void the_mean_of_whole_numbers_and_mixed_places_are_refused(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_group_for_nccl_says_so_and_lends_gpu_memory(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups_with(2, nccl_options(), [&](group::Group& group, int) {
+ddp_case(a_group_for_nccl_says_so_and_lends_gpu_memory) {
+  run_on_gpus(2, nccl_options(), [&](group::Group& group, int) {
     expect_equal(static_cast<int>(group.backend()), static_cast<int>(DDP_BACKEND_NCCL), "the backend");
     void* const memory = group.memory().alloc(1000);
     gpu::require_on(group.gpu().device(), memory, "the group's memory");
@@ -112,8 +108,6 @@ void a_group_for_nccl_says_so_and_lends_gpu_memory(void**) {
     expect_equal(number, 2.0F, "a sum in host memory");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 /// All ranks get this from making a group for NCCL.
@@ -131,7 +125,7 @@ void expect_refusal(int size, const std::string& part) {
   FakeGpus::expect_nothing_left();
 }
 
-void what_is_missing_is_named_on_every_rank(void**) {
+ddp_case(what_is_missing_is_named_on_every_rank) {
   {
     const FakeGpus gpus;
     fake_gpu::set_driver_version(0);
@@ -151,7 +145,7 @@ void what_is_missing_is_named_on_every_rank(void**) {
   expect_refusal(1, "libddp_cuda.so");
 }
 
-void two_ranks_on_one_gpu_are_refused_in_nccls_words(void**) {
+ddp_case(two_ranks_on_one_gpu_are_refused_in_nccls_words) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
   run_ranks(2, [&](int rank) {
@@ -169,16 +163,3 @@ void two_ranks_on_one_gpu_are_refused_in_nccls_words(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(collectives_give_what_they_give_in_host_memory),
-      ddp_test(different_calls_are_a_mismatch_before_nccl_waits),
-      ddp_test(the_mean_of_whole_numbers_and_mixed_places_are_refused),
-      ddp_test(a_group_for_nccl_says_so_and_lends_gpu_memory),
-      ddp_test(what_is_missing_is_named_on_every_rank),
-      ddp_test(two_ranks_on_one_gpu_are_refused_in_nccls_words),
-  };
-  return cmocka_run_group_tests_name("gpu_group", tests, nullptr, nullptr);
-}

@@ -11,13 +11,11 @@ namespace {
 
 void train_a_little(group::Group& group, int rank) {
   SmallGpuModel world(group, rank);
-  world.pass();
-  world.stream.synchronize();
-  group.barrier();
+  world.first_pass();
 }
 
 /// The watch is inside NCCL when the group goes. It comes back with trouble that it would tell the group.
-void the_watch_may_come_back_after_its_group_is_gone(void**) {
+ddp_case(the_watch_may_come_back_after_its_group_is_gone) {
   const FakeGpus gpus;
   std::atomic<bool> left{false};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -41,7 +39,7 @@ void the_watch_may_come_back_after_its_group_is_gone(void**) {
 }
 
 /// The end of a broken communicator takes longer than the longest wait.
-void nccl_may_end_after_its_group_is_gone(void**) {
+ddp_case(nccl_may_end_after_its_group_is_gone) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, -1, 4000);
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -57,7 +55,7 @@ void nccl_may_end_after_its_group_is_gone(void**) {
 }
 
 /// It never ends: its objects are kept for ever, and the next group works.
-void nccl_may_never_end(void**) {
+ddp_case(nccl_may_never_end) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kAbort, 0, -1);
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -75,13 +73,3 @@ void nccl_may_never_end(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(the_watch_may_come_back_after_its_group_is_gone),
-      ddp_test(nccl_may_end_after_its_group_is_gone),
-      ddp_test(nccl_may_never_end),
-  };
-  return cmocka_run_group_tests_name("gpu_left_behind", tests, nullptr, nullptr);
-}

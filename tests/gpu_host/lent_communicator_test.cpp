@@ -79,7 +79,7 @@ void train_with(group::Group& group, int rank) {
   expect_equal(read_on(world.stream, rank, world.value.data(), 1)[0], 2.0F, "a sum");
 }
 
-void a_lent_communicator_trains_and_stays(void**) {
+ddp_case(a_lent_communicator_trains_and_stays) {
   for (const int64_t looks : {0, 3}) {  // one that blocks, as ncclCommInitRank makes it, and one that does not
     const FakeGpus gpus(0, looks);
     on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
@@ -111,7 +111,7 @@ void expect_refused(const char* place, const ddp_group_options& options, ddp_sta
   expect_contains(expect_error(status, [&] { static_cast<void>(group::Group::create(place, options)); }), part);
 }
 
-void another_rank_size_or_gpu_is_refused_on_all_ranks(void**) {
+ddp_case(another_rank_size_or_gpu_is_refused_on_all_ranks) {
   const FakeGpus gpus;
   const auto swapped = new_id(), elsewhere = new_id();
   run_ranks(2, [&](int rank) {
@@ -131,7 +131,7 @@ void another_rank_size_or_gpu_is_refused_on_all_ranks(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void all_ranks_lend_one_or_none(void**) {
+ddp_case(all_ranks_lend_one_or_none) {
   const FakeGpus gpus;
   on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
     expect_refused("local://one-lends", options_of(rank, 2, rank == 0 ? comm.get() : nullptr), DDP_ERROR_MISMATCH,
@@ -140,7 +140,7 @@ void all_ranks_lend_one_or_none(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_communicator_that_has_failed_or_has_no_library_is_refused(void**) {
+ddp_case(a_communicator_that_has_failed_or_has_no_library_is_refused) {
   const FakeGpus gpus;
   on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
     if (rank == 1) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
@@ -154,7 +154,7 @@ void a_communicator_that_has_failed_or_has_no_library_is_refused(void**) {
 }
 
 /// Rank 1 leaves without its half of a pass; then rank 0's collective waits on the GPU until its owner aborts it.
-void a_failure_leaves_it_to_its_owner(void**) {
+ddp_case(a_failure_leaves_it_to_its_owner) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
   on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
@@ -183,7 +183,7 @@ void a_failure_leaves_it_to_its_owner(void**) {
 }
 
 /// The same with the owner late: memory that can only be freed after a wait for the device is left to the process.
-void what_hangs_holds_up_no_destroy(void**) {
+ddp_case(what_hangs_holds_up_no_destroy) {
   const FakeGpus gpus;
   std::atomic<bool> marked{false};
   on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
@@ -219,7 +219,7 @@ void what_hangs_holds_up_no_destroy(void**) {
 }
 
 /// The other one's rank never comes; and the owner is late.
-void a_group_goes_while_its_lent_communicator_hangs(void**) {
+ddp_case(a_group_goes_while_its_lent_communicator_hangs) {
   const FakeGpus gpus;
   const auto first = new_id(), second = new_id();
   run_ranks(2, [&](int rank) {
@@ -243,7 +243,7 @@ void a_group_goes_while_its_lent_communicator_hangs(void**) {
   expect(fake_gpu::wait_idle(), "the devices come to an end");
 }
 
-void a_sub_group_makes_its_own(void**) {
+ddp_case(a_sub_group_makes_its_own) {
   const FakeGpus gpus;
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);  // there are two communicators
   on_ranks_with_comms(2, [](int rank, OwnComm& comm) {
@@ -262,7 +262,7 @@ void a_sub_group_makes_its_own(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void max_ctas_come_to_nccl_and_are_equal(void**) {
+ddp_case(max_ctas_come_to_nccl_and_are_equal) {
   for (const int32_t most : {0, 4}) {
     const FakeGpus gpus;
     ddp_group_options options = world_options();
@@ -284,19 +284,3 @@ void max_ctas_come_to_nccl_and_are_equal(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_lent_communicator_trains_and_stays),
-      ddp_test(another_rank_size_or_gpu_is_refused_on_all_ranks),
-      ddp_test(all_ranks_lend_one_or_none),
-      ddp_test(a_communicator_that_has_failed_or_has_no_library_is_refused),
-      ddp_test(a_failure_leaves_it_to_its_owner),
-      ddp_test(what_hangs_holds_up_no_destroy),
-      ddp_test(a_group_goes_while_its_lent_communicator_hangs),
-      ddp_test(a_sub_group_makes_its_own),
-      ddp_test(max_ctas_come_to_nccl_and_are_equal),
-  };
-  return cmocka_run_group_tests_name("gpu_lent_communicator", tests, nullptr, nullptr);
-}

@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<Placed> kShapes = all_types(Home::kGpu);
 
-void sums_have_the_bits_of_the_cpu(void**) {
+fake_gpu_host_case(sums_have_the_bits_of_the_cpu) {
   PlacedModel placed(lone_group(), kShapes);
   gpu::Norms norms(placed.gpu());
   for (const int32_t p : {1, 2, 1}) {
@@ -32,7 +32,7 @@ void sums_have_the_bits_of_the_cpu(void**) {
   expect_equal(norms.sum(2, placed.stream()).value(), 0.0, "the sum of nothing");
 }
 
-void the_largest_element_counts_whatever_its_sign_and_a_nan_is_above_all(void**) {
+fake_gpu_host_case(the_largest_element_counts_whatever_its_sign_and_a_nan_is_above_all) {
   PlacedModel placed(lone_group(), kShapes);
   gpu::Norms norms(placed.gpu());
   const auto largest = [&] {
@@ -50,7 +50,7 @@ void the_largest_element_counts_whatever_its_sign_and_a_nan_is_above_all(void**)
   expect_equal(largest(), 0.0, "largest of zeros");
 }
 
-void after_the_first_sum_nothing_is_allocated_and_the_host_waits_once(void**) {
+fake_gpu_host_case(after_the_first_sum_nothing_is_allocated_and_the_host_waits_once) {
   PlacedModel placed(lone_group(), kShapes);
   gpu::Norms norms(placed.gpu());
   placed.fill_grads(1);
@@ -65,7 +65,7 @@ void after_the_first_sum_nothing_is_allocated_and_the_host_waits_once(void**) {
   expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
 }
 
-void a_sum_that_failed_leaves_nothing_for_the_next(void**) {
+fake_gpu_host_case(a_sum_that_failed_leaves_nothing_for_the_next) {
   PlacedModel placed(lone_group(), kShapes);
   gpu::Norms norms(placed.gpu());
   placed.fill_grads(1);
@@ -77,11 +77,3 @@ void a_sum_that_failed_leaves_nothing_for_the_next(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(sums_have_the_bits_of_the_cpu),
-                              fake_gpu_host_test(the_largest_element_counts_whatever_its_sign_and_a_nan_is_above_all),
-                              fake_gpu_host_test(after_the_first_sum_nothing_is_allocated_and_the_host_waits_once),
-                              fake_gpu_host_test(a_sum_that_failed_leaves_nothing_for_the_next)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

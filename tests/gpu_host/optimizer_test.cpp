@@ -50,22 +50,22 @@ void compare_over_steps(const RuleCase& each, const std::vector<Placed>& homes, 
   expect_equal(wanted->skipped_count(), with_infinity ? int64_t{1} : int64_t{0}, each.name + ": one step was left out");
 }
 
-void every_rule_gives_the_bits_of_the_cpu(void**) {
+fake_gpu_host_case(every_rule_gives_the_bits_of_the_cpu) {
   for (const RuleCase& each : rules()) compare_over_steps(each, all_types(Home::kGpu), false);
 }
 
-void every_policy_gives_the_bits_of_the_cpu(void**) {
+fake_gpu_host_case(every_policy_gives_the_bits_of_the_cpu) {
   for (const RuleCase& each : policies())
     compare_over_steps(each, all_types(Home::kGpu), each.name.find("skip") != std::string::npos);
 }
 
-void models_in_both_memories_give_the_bits_of_one_in_host_memory(void**) {
+fake_gpu_host_case(models_in_both_memories_give_the_bits_of_one_in_host_memory) {
   for (const RuleCase& each : rules()) compare_over_steps(each, mixed_homes(), false);
   for (const RuleCase& each : policies())
     compare_over_steps(each, mixed_homes(), each.name.find("skip") != std::string::npos);
 }
 
-void a_loss_scale_divides_gradients_and_adapts(void**) {
+fake_gpu_host_case(a_loss_scale_divides_gradients_and_adapts) {
   ddp_loss_scale_options fixed = optim::default_loss_scale_options();
   fixed.initial = 12;
   fixed.interval = 0;
@@ -84,7 +84,7 @@ void a_loss_scale_divides_gradients_and_adapts(void**) {
   }
 }
 
-void what_the_device_decided_once_does_not_stay(void**) {
+fake_gpu_host_case(what_the_device_decided_once_does_not_stay) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
   const MakeOptimizer make = adam([](auto& o) { o.max_norm = 3; });
   const auto wanted = make(host.model), got = make(gpu.model);
@@ -102,7 +102,7 @@ void what_the_device_decided_once_does_not_stay(void**) {
   }
 }
 
-void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
+fake_gpu_host_case(a_gradient_that_is_not_finite_is_named_and_changes_nothing) {
   for (const auto& homes : {all_types(Home::kGpu), mixed_homes()})
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()})
       for (const int32_t culprit : {0, 2, 7}) {
@@ -120,7 +120,7 @@ void a_gradient_that_is_not_finite_is_named_and_changes_nothing(void**) {
       }
 }
 
-void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
+fake_gpu_host_case(a_parameter_that_nobody_used_keeps_value_state_and_step_count) {
   for (const RuleCase& each : {rules()[1], rules()[4], policies()[3]}) {
     PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), mixed_homes());
     const auto wanted = each.make(host.model), got = each.make(gpu.model);
@@ -141,7 +141,7 @@ void a_parameter_that_nobody_used_keeps_value_state_and_step_count(void**) {
   }
 }
 
-void after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for(void**) {
+fake_gpu_host_case(after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for) {
   for (const auto& list : {rules(), policies()})
     for (const RuleCase& each : list) {
       PlacedModel placed(lone_group(), all_types(Home::kGpu));
@@ -160,7 +160,7 @@ void after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for(void**) 
     }
 }
 
-void a_step_returns_while_its_stream_is_held(void**) {
+fake_gpu_host_case(a_step_returns_while_its_stream_is_held) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
   const MakeOptimizer make = adam([](auto& o) { o.max_norm = 3; });
   const auto wanted = make(host.model), got = make(gpu.model);
@@ -177,7 +177,7 @@ void a_step_returns_while_its_stream_is_held(void**) {
   expect_same(gpu, host, "after three steps");
 }
 
-void a_step_that_must_decide_waits_once_for_its_stream_alone(void**) {
+fake_gpu_host_case(a_step_that_must_decide_waits_once_for_its_stream_alone) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   const auto optimizer = adam([](auto& o) { o.nonfinite = DDP_NONFINITE_FAIL; })(placed.model);
   placed.fill_grads(1);
@@ -194,7 +194,7 @@ void a_step_that_must_decide_waits_once_for_its_stream_alone(void**) {
   fake_gpu::resume(other.get());
 }
 
-void blocks_of_a_step_are_launched_together(void**) {
+fake_gpu_host_case(blocks_of_a_step_are_launched_together) {
   PlacedModel host(lone_group(), all_types(Home::kHost)), gpu(lone_group(), all_types(Home::kGpu));
   const MakeOptimizer make = adam([](auto& o) { o.master_weights = 1; });
   const auto wanted = make(host.model), got = make(gpu.model);
@@ -214,7 +214,7 @@ void blocks_of_a_step_are_launched_together(void**) {
   expect_same(gpu, host, "in blocks");
 }
 
-void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(void**) {
+fake_gpu_host_case(a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten) {
   for (const MakeOptimizer& make : {adam([](auto& o) {
                                       o.master_weights = 1;
                                       o.in_backward = 1;
@@ -262,7 +262,7 @@ void a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten(voi
   }
 }
 
-void a_step_that_no_graph_can_hold_is_refused_and_changes_nothing(void**) {
+fake_gpu_host_case(a_step_that_no_graph_can_hold_is_refused_and_changes_nothing) {
   struct Refused {
     MakeOptimizer make;
     std::vector<Placed> homes;
@@ -296,7 +296,7 @@ int32_t look(void* user_data, const ddp_update_slice* slice) {
   return 0;
 }
 
-void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
+fake_gpu_host_case(a_rule_of_the_caller_gets_the_tensors_and_the_stream) {
   PlacedModel placed(lone_group(), mixed_homes());
   Seen seen;
   const ddp_optimizer_options shared = optim::default_optimizer_options();
@@ -318,7 +318,7 @@ void a_rule_of_the_caller_gets_the_tensors_and_the_stream(void**) {
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), "a loss scale");
 }
 
-void whole_tensors_are_not_sharded_on_a_gpu(void**) {
+fake_gpu_host_case(whole_tensors_are_not_sharded_on_a_gpu) {
   PlacedModel placed(lone_group(), mixed_homes());
   Seen seen;
   ddp_optimizer_options shared = optim::default_optimizer_options();
@@ -332,7 +332,7 @@ void whole_tensors_are_not_sharded_on_a_gpu(void**) {
                   "shard with whole_tensors");
 }
 
-void a_launch_that_fails_is_told_and_not_made_up_for(void**) {
+fake_gpu_host_case(a_launch_that_fails_is_told_and_not_made_up_for) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   const auto optimizer = sgd([](auto&) {})(placed.model);
   placed.fill_grads(1);
@@ -346,7 +346,7 @@ void a_launch_that_fails_is_told_and_not_made_up_for(void**) {
   expect_equal(optimizer->step_count(), int64_t{1}, "steps");
 }
 
-void no_memory_for_state_is_told(void**) {
+fake_gpu_host_case(no_memory_for_state_is_told) {
   PlacedModel placed(lone_group(), all_types(Home::kGpu));
   const auto optimizer = adam([](auto&) {})(placed.model);
   fake_gpu::inject({"alloc", 1, 1, DDP_GPU_OUT_OF_MEMORY});
@@ -357,24 +357,3 @@ void no_memory_for_state_is_told(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(every_rule_gives_the_bits_of_the_cpu),
-                              fake_gpu_host_test(every_policy_gives_the_bits_of_the_cpu),
-                              fake_gpu_host_test(models_in_both_memories_give_the_bits_of_one_in_host_memory),
-                              fake_gpu_host_test(a_loss_scale_divides_gradients_and_adapts),
-                              fake_gpu_host_test(what_the_device_decided_once_does_not_stay),
-                              fake_gpu_host_test(a_gradient_that_is_not_finite_is_named_and_changes_nothing),
-                              fake_gpu_host_test(a_parameter_that_nobody_used_keeps_value_state_and_step_count),
-                              fake_gpu_host_test(after_the_first_step_nothing_is_allocated_and_nobody_is_waited_for),
-                              fake_gpu_host_test(a_step_returns_while_its_stream_is_held),
-                              fake_gpu_host_test(a_step_that_must_decide_waits_once_for_its_stream_alone),
-                              fake_gpu_host_test(blocks_of_a_step_are_launched_together),
-                              fake_gpu_host_test(a_block_that_was_changed_is_taken_back_and_one_that_was_noted_forgotten),
-                              fake_gpu_host_test(a_step_that_no_graph_can_hold_is_refused_and_changes_nothing),
-                              fake_gpu_host_test(a_rule_of_the_caller_gets_the_tensors_and_the_stream),
-                              fake_gpu_host_test(whole_tensors_are_not_sharded_on_a_gpu),
-                              fake_gpu_host_test(a_launch_that_fails_is_told_and_not_made_up_for),
-                              fake_gpu_host_test(no_memory_for_state_is_told)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -156,7 +156,7 @@ void compare(const World& world, const std::string& what, const std::function<vo
   FakeGpus::expect_nothing_left();
 }
 
-void what_lies_in_one_block_is_reduced_there(void**) {
+ddp_case(what_lies_in_one_block_is_reduced_there) {
   for (const int32_t ranks : {2, 3})
     for (const Lie lie : {Lie::kForwards, Lie::kPlanned})
       compare({.ranks = ranks, .lies = {lie}}, "in one block", [](Trainer& packed, Trainer& tested) {
@@ -166,14 +166,14 @@ void what_lies_in_one_block_is_reduced_there(void**) {
       });
 }
 
-void a_gap_is_the_programs(void**) {
+ddp_case(a_gap_is_the_programs) {
   compare({.lies = {Lie::kWithGap}}, "with a gap", [](Trainer&, Trainer& tested) {
     const int64_t buckets = tested.buckets(), in_place = tested.count_in_plan("in place");
     expect(in_place > 0 && in_place < buckets, "the bucket with the gap is packed, those without are not");
   });
 }
 
-void ranks_that_differ_pack(void**) {
+ddp_case(ranks_that_differ_pack) {
   compare({.ranks = 3, .lies = {Lie::kForwards, Lie::kPlanned, Lie::kForwards}}, "other orders",
           [](Trainer&, Trainer& tested) {
             // Alone in its bucket a gradient has the same place in any order.
@@ -184,7 +184,7 @@ void ranks_that_differ_pack(void**) {
           [](Trainer&, Trainer& tested) { expect(tested.count_in_plan("copied") > 0, "packed"); });
 }
 
-void slices_are_taken_where_there_is_no_padding(void**) {
+ddp_case(slices_are_taken_where_there_is_no_padding) {
   for (const int32_t reproducible : {0, 1}) {
     compare({.reproducible = reproducible, .lies = {Lie::kForwards}, .shard = true}, "sharded",
             [](Trainer& packed, Trainer& tested) {
@@ -199,7 +199,7 @@ void slices_are_taken_where_there_is_no_padding(void**) {
   });
 }
 
-void what_is_reduced_in_place_cannot_move(void**) {
+ddp_case(what_is_reduced_in_place_cannot_move) {
   compare({.lies = {Lie::kForwards}}, "set_grad", [](Trainer& packed, Trainer& tested) {
     const Tensor elsewhere = packed.model().table().parameter(1).grad, here = tested.model().table().parameter(1).grad;
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { tested.model().gradients().set(1, &elsewhere); }),
@@ -212,15 +212,3 @@ void what_is_reduced_in_place_cannot_move(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(what_lies_in_one_block_is_reduced_there),
-      ddp_test(a_gap_is_the_programs),
-      ddp_test(ranks_that_differ_pack),
-      ddp_test(slices_are_taken_where_there_is_no_padding),
-      ddp_test(what_is_reduced_in_place_cannot_move),
-  };
-  return cmocka_run_group_tests_name("gpu_own_gradients", tests, nullptr, nullptr);
-}

@@ -107,7 +107,7 @@ std::vector<size_t> order_of(int rank, int pass) {
   return order;
 }
 
-void every_memory_order_and_stream_gives_the_mean(void**) {
+ddp_case(every_memory_order_and_stream_gives_the_mean) {
   for (const int size : {1, 2, 3, 4})
     for (const Memory memory : {Memory::kOwned, Memory::kPrivate, Memory::kMixed}) {
       const FakeGpus gpus(static_cast<uint64_t>(size) * 17 + 3);
@@ -130,10 +130,9 @@ void every_memory_order_and_stream_gives_the_mean(void**) {
     }
 }
 
-void the_host_waits_for_no_device_and_allocates_nothing(void**) {
+ddp_case(the_host_waits_for_no_device_and_allocates_nothing) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       GpuModel world(group, rank, memory);
       const auto pass = [&](int number) {
         world.model->begin_backward(DDP_PASS_REDUCE);
@@ -156,12 +155,10 @@ void the_host_waits_for_no_device_and_allocates_nothing(void**) {
       world.expect_mean(2, 1, 2, "after the pause");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   }
 }
 
-void one_rank_needs_no_nccl_and_launches_nothing(void**) {
+ddp_case(one_rank_needs_no_nccl_and_launches_nothing) {
   const FakeGpus gpus;
   fake_gpu::set_open_nccl_error("it is not there");
   run_gpu_groups(1, [&](group::Group& group, int rank) {
@@ -179,9 +176,8 @@ void one_rank_needs_no_nccl_and_launches_nothing(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+ddp_case(a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on) {
+  run_on_gpus(3, [&](group::Group& group, int rank) {
     GpuModel world(group, rank, Memory::kPrivate);
     world.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = 0; p < kShapes.size(); ++p)
@@ -196,14 +192,11 @@ void a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on(void**) {
     world.expect_mean(3, 1, 3, "the pass after it");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void what_nobody_used_is_left_as_it_was(void**) {
+ddp_case(what_nobody_used_is_left_as_it_was) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       ddp_model_options options = gpu_model_options();
       options.unused = DDP_UNUSED_ALLOW;
       GpuModel world(group, rank, memory, options);
@@ -222,14 +215,11 @@ void what_nobody_used_is_left_as_it_was(void**) {
         expect_equal(half[static_cast<size_t>(i)], gradient(0, 1, 5, i) / 2, "of one rank");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   }
 }
 
-void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+ddp_case(weights_and_skipped_ranks_count_as_on_the_cpu) {
+  run_on_gpus(3, [&](group::Group& group, int rank) {
     ddp_model_options options = gpu_model_options();
     options.divisor = DDP_DIVISOR_WEIGHTS;
     GpuModel world(group, rank, Memory::kOwned, options);
@@ -249,14 +239,11 @@ void weights_and_skipped_ranks_count_as_on_the_cpu(void**) {
     }
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
+ddp_case(a_rank_that_skips_takes_part_in_the_mean_by_the_world) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       GpuModel world(group, rank, memory);
       for (size_t p = 0; p < kShapes.size(); ++p) world.write(3, p, world.compute.get());
       world.compute.synchronize();  // the next gradients come through the same memory of the test
@@ -274,14 +261,11 @@ void a_rank_that_skips_takes_part_in_the_mean_by_the_world(void**) {
       }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   }
 }
 
-void sixteen_bits_on_the_wire_halve_what_travels(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(sixteen_bits_on_the_wire_halve_what_travels) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     GpuStream stream(rank);
     GpuArray value(rank, 4096 * 4), grad(rank, 4096 * 4), fresh(rank, 4096 * 4);
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), gpu_model_options());
@@ -303,24 +287,7 @@ void sixteen_bits_on_the_wire_halve_what_travels(void**) {
     expect_contains(model.pass().describe_plan(), "sent as BF16");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(every_memory_order_and_stream_gives_the_mean),
-      ddp_test(the_host_waits_for_no_device_and_allocates_nothing),
-      ddp_test(one_rank_needs_no_nccl_and_launches_nothing),
-      ddp_test(a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on),
-      ddp_test(what_nobody_used_is_left_as_it_was),
-      ddp_test(weights_and_skipped_ranks_count_as_on_the_cpu),
-      ddp_test(a_rank_that_skips_takes_part_in_the_mean_by_the_world),
-      ddp_test(sixteen_bits_on_the_wire_halve_what_travels),
-  };
-  return cmocka_run_group_tests_name("gpu_pass", tests, nullptr, nullptr);
-}

@@ -20,21 +20,22 @@ namespace ddp::test {
 
 using PlacedBytes = std::vector<std::byte>;
 
-/// For cmocka: the fake GPU is new, and at the end nothing of it is left and nothing went wrong.
-inline int begin_on_fake_gpu(void**) {
+/// The fake GPU is new, and at the end nothing of it is left and nothing went wrong.
+template <void (*Body)(void**)>
+void on_fake_gpu(void** state) {
   fake_gpu::reset();
   gpu::set_table(&fake_gpu::table());
-  return 0;
-}
-inline int end_on_fake_gpu(void**) {
+  Body(state);
   gpu::set_table(nullptr);
   for (const std::string& text : fake_gpu::violations()) print_error("%s\n", text.c_str());
-  if (fake_gpu::live().total() != 0)
-    print_error("%lld things of the GPU are left\n", static_cast<long long>(fake_gpu::live().total()));
-  return fake_gpu::violations().empty() && fake_gpu::live().total() == 0 ? 0 : -1;
+  expect_equal(fake_gpu::violations().size(), size_t{0}, "violations");
+  expect_equal(fake_gpu::live().total(), 0, "things of the GPU that are left");
 }
-#define fake_gpu_host_test(function) \
-  { #function, ddp::test::guarded < function>, ddp::test::begin_on_fake_gpu, ddp::test::end_on_fake_gpu, nullptr }
+#define fake_gpu_host_case(function)                                                         \
+  void function(void**);                                                                     \
+  [[maybe_unused]] const bool function##_is_listed =                                         \
+      ddp::test::list_case(#function, ddp::test::guarded<ddp::test::on_fake_gpu<function>>); \
+  void function(void**)
 
 inline std::shared_ptr<group::Group> lone_group() {
   ddp_group_options options = world_options();

@@ -6,7 +6,7 @@
 namespace ddp::test {
 namespace {
 
-void a_collective_on_a_gpu_is_refused_while_a_pass_is_open(void**) {
+ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
   FakeGpus gpus;
   run_gpu_groups(2, [](group::Group& group, int rank) {
     SmallGpuModel small(group, rank);
@@ -37,11 +37,3 @@ void a_collective_on_a_gpu_is_refused_while_a_pass_is_open(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_collective_on_a_gpu_is_refused_while_a_pass_is_open),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -25,7 +25,7 @@ void sum_on_gpu(group::Group& group, int rank, float wanted) {
   expect(array.peek<float>() == std::vector<float>(1000, wanted), "the sum");
 }
 
-void between_hosts_gpus_are_refused_and_host_memory_is_not(void**) {
+ddp_case(between_hosts_gpus_are_refused_and_host_memory_is_not) {
   const FakeGpus gpus;
   run_on_hosts("0,0,1,1", 4, 1, [](group::Group& group, int rank) {
     for (int again = 0; again < 2; ++again) {
@@ -43,7 +43,7 @@ void between_hosts_gpus_are_refused_and_host_memory_is_not(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void on_one_host_and_without_the_option_they_are_not(void**) {
+ddp_case(on_one_host_and_without_the_option_they_are_not) {
   for (const int32_t reproducible : {0, 1}) {
     const FakeGpus gpus;
     run_on_hosts(reproducible != 0 ? "7,7,7" : "0,1,1", 3, reproducible,
@@ -55,12 +55,3 @@ void on_one_host_and_without_the_option_they_are_not(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(between_hosts_gpus_are_refused_and_host_memory_is_not),
-      ddp_test(on_one_host_and_without_the_option_they_are_not),
-  };
-  return cmocka_run_group_tests_name("gpu_reproducible_hosts", tests, nullptr, nullptr);
-}

@@ -35,8 +35,17 @@ struct SmallGpuModel {
   void pass() {
     model.begin_backward(DDP_PASS_REDUCE);
     write_on(stream.get(), fresh, grad.data());
+    mark_and_end();
+  }
+  void mark_and_end() {
     model.pass().mark_ready(0, stream.get());
     model.end_backward(stream.get());
+  }
+  /// All ranks have connected, and nothing is under way.
+  void first_pass() {
+    pass();
+    stream.synchronize();
+    model.group().barrier();
   }
 };
 

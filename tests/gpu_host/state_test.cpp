@@ -11,7 +11,7 @@ namespace {
 
 constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
 
-void a_file_has_the_same_bytes_wherever_the_tensors_lie(void**) {
+ddp_case(a_file_has_the_same_bytes_wherever_the_tensors_lie) {
   const TemporaryFolder folder;
   std::string wanted;
   for (const int size : {1, 2, 3})
@@ -31,7 +31,7 @@ void a_file_has_the_same_bytes_wherever_the_tensors_lie(void**) {
       }
 }
 
-void a_file_is_loaded_wherever_the_tensors_lie(void**) {
+ddp_case(a_file_is_loaded_wherever_the_tensors_lie) {
   const TemporaryFolder folder;
   run_groups(1, [&](group::Group& group, int rank) {
     const FakeGpus gpus;
@@ -57,12 +57,11 @@ void a_file_is_loaded_wherever_the_tensors_lie(void**) {
       }
 }
 
-void tensors_of_many_chunks_come_and_go_whole(void**) {
+ddp_case(tensors_of_many_chunks_come_and_go_whole) {
   const TemporaryFolder folder;
   const int64_t large = 5 * checkpoint::kChunkBytes / 4 + 777;
   for (const int size : {1, 2}) {
-    const FakeGpus gpus;
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on_gpus(size, [&](group::Group& group, int rank) {
       Checkpointed state(group, rank, Place::kGpu, true, large);
       state.fill(1);
       state.save(folder.file("a"));
@@ -71,12 +70,10 @@ void tensors_of_many_chunks_come_and_go_whole(void**) {
       state.expect_filled(1, "large tensors");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
   }
 }
 
-void saving_and_loading_wait_for_what_was_enqueued(void**) {
+ddp_case(saving_and_loading_wait_for_what_was_enqueued) {
   const TemporaryFolder folder;
   const FakeGpus gpus(21);
   run_gpu_groups(1, [&](group::Group& group, int rank) {
@@ -104,10 +101,9 @@ void saving_and_loading_wait_for_what_was_enqueued(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_part_is_loaded_and_one_rank_loads_alone(void**) {
+ddp_case(a_part_is_loaded_and_one_rank_loads_alone) {
   const TemporaryFolder folder;
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     Checkpointed saved(group, rank, Place::kHost);
     saved.fill(3);
     saved.save(folder.file("a"));
@@ -129,20 +125,7 @@ void a_part_is_loaded_and_one_rank_loads_alone(void**) {
     alone.expect_filled(rank == 0 ? 3 : 11, "alone");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_file_has_the_same_bytes_wherever_the_tensors_lie), ddp_test(a_file_is_loaded_wherever_the_tensors_lie),
-      ddp_test(tensors_of_many_chunks_come_and_go_whole),           ddp_test(saving_and_loading_wait_for_what_was_enqueued),
-      ddp_test(a_part_is_loaded_and_one_rank_loads_alone),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

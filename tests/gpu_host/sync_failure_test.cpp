@@ -9,7 +9,7 @@
 namespace ddp::test {
 namespace {
 
-void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
+ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
   for (const char* function : {"copy_bytes", "hash"}) {
     const FakeGpus gpus;
     run_gpu_groups(3, [&](group::Group& group, int rank) {
@@ -39,7 +39,7 @@ void a_rank_whose_gpu_fails_inside_ends_the_group_for_all(void**) {
   }
 }
 
-void an_average_that_breaks_off_changes_no_parameter(void**) {
+ddp_case(an_average_that_breaks_off_changes_no_parameter) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
@@ -66,7 +66,7 @@ void an_average_that_breaks_off_changes_no_parameter(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_failure_behind_the_announcement_reaches_the_others(void**) {
+ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
   const FakeGpus gpus;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
@@ -101,14 +101,3 @@ void a_failure_behind_the_announcement_reaches_the_others(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_whose_gpu_fails_inside_ends_the_group_for_all),
-      ddp_test(an_average_that_breaks_off_changes_no_parameter),
-      ddp_test(a_failure_behind_the_announcement_reaches_the_others),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

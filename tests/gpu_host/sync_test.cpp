@@ -15,7 +15,7 @@
 namespace ddp::test {
 namespace {
 
-void commit_gives_the_values_of_rank_0(void**) {
+ddp_case(commit_gives_the_values_of_rank_0) {
   for (const int size : {1, 2, 3, 4})
     for (const Place place : {Place::kGpu, Place::kMixed}) {
       const FakeGpus gpus(static_cast<uint64_t>(size));
@@ -32,7 +32,7 @@ void commit_gives_the_values_of_rank_0(void**) {
     }
 }
 
-void buffers_come_from_the_root_whatever_it_is(void**) {
+ddp_case(buffers_come_from_the_root_whatever_it_is) {
   const FakeGpus gpus(11);
   run_gpu_groups(3, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kMixed);
@@ -54,9 +54,8 @@ void buffers_come_from_the_root_whatever_it_is(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void buffers_on_a_gpu_are_sent_without_waiting_for_it(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(buffers_on_a_gpu_are_sent_without_waiting_for_it) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.fill(rank, 1);
     world.model->commit(world.compute.get());
@@ -76,13 +75,10 @@ void buffers_on_a_gpu_are_sent_without_waiting_for_it(void**) {
     world.compute.synchronize();
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void a_difference_is_named_wherever_it_lies(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+ddp_case(a_difference_is_named_wherever_it_lies) {
+  run_on_gpus(3, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kMixed);
     world.fill(0, 1);
     world.model->commit(world.compute.get());
@@ -96,11 +92,9 @@ void a_difference_is_named_wherever_it_lies(void**) {
       world.model->replicas().check(world.compute.get());
     }
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void a_comparison_follows_the_stream_and_waits_once(void**) {
+ddp_case(a_comparison_follows_the_stream_and_waits_once) {
   const FakeGpus gpus(3);
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
@@ -120,7 +114,7 @@ void a_comparison_follows_the_stream_and_waits_once(void**) {
   FakeGpus::expect_correct();
 }
 
-void replicas_that_drift_are_made_equal(void**) {
+ddp_case(replicas_that_drift_are_made_equal) {
   for (const int size : {2, 3}) {
     const FakeGpus gpus(7);
     run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -152,9 +146,8 @@ void replicas_that_drift_are_made_equal(void**) {
   }
 }
 
-void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
+ddp_case(the_hash_is_that_of_the_same_values_in_host_memory) {
+  run_on_gpus(1, [&](group::Group& group, int rank) {
     std::vector<uint64_t> hashes;
     for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
       MixedModel world(group, rank, place);
@@ -165,11 +158,9 @@ void the_hash_is_that_of_the_same_values_in_host_memory(void**) {
     }
     expect(hashes[0] == hashes[1] && hashes[0] == hashes[2], "the same number");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void a_rank_without_data_ends_with_the_newest_state(void**) {
+ddp_case(a_rank_without_data_ends_with_the_newest_state) {
   for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
     const FakeGpus gpus(41);
     run_gpu_groups(3, [&](group::Group& group, int rank) {
@@ -197,7 +188,7 @@ void a_rank_without_data_ends_with_the_newest_state(void**) {
   }
 }
 
-void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
+ddp_case(moments_on_a_gpu_are_repaired_with_their_parameters) {
   const FakeGpus gpus(43);
   run_gpu_groups(3, [&](group::Group& group, int rank) {
     ddp_model_options options = mixed_model_options();
@@ -247,9 +238,8 @@ void moments_on_a_gpu_are_repaired_with_their_parameters(void**) {
   FakeGpus::expect_nothing_left();
 }
 
-void a_graph_cannot_hold_what_shares_memory(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
+ddp_case(a_graph_cannot_hold_what_shares_memory) {
+  run_on_gpus(1, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();
@@ -261,11 +251,9 @@ void a_graph_cannot_hold_what_shares_memory(void**) {
       expect_contains(text, "CUDA graph");
     (void)fake_gpu::end_capture(world.compute.get());
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void averages_are_those_of_all_ranks(void**) {
+ddp_case(averages_are_those_of_all_ranks) {
   for (const int size : {1, 2, 4}) {
     const FakeGpus gpus(static_cast<uint64_t>(size) + 20);
     run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -283,21 +271,17 @@ void averages_are_those_of_all_ranks(void**) {
   }
 }
 
-void ranks_that_differ_in_where_a_tensor_lies_do_not_fit(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(ranks_that_differ_in_where_a_tensor_lies_do_not_fit) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, rank == 0 ? Place::kGpu : Place::kHost);
     const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->commit(world.compute.get()); });
     expect_contains(text, "on a GPU on rank 0");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void hooks_that_need_host_memory_are_refused(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(hooks_that_need_host_memory_are_refused) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     for (const parts::Hook::Kind kind : {parts::Hook::Kind::kCallback, parts::Hook::Kind::kPulled}) {
       MixedModel world(group, rank, Place::kMixed);
       parts::Hook hook;
@@ -310,29 +294,7 @@ void hooks_that_need_host_memory_are_refused(void**) {
     }
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(commit_gives_the_values_of_rank_0),
-      ddp_test(buffers_come_from_the_root_whatever_it_is),
-      ddp_test(buffers_on_a_gpu_are_sent_without_waiting_for_it),
-      ddp_test(a_difference_is_named_wherever_it_lies),
-      ddp_test(a_comparison_follows_the_stream_and_waits_once),
-      ddp_test(replicas_that_drift_are_made_equal),
-      ddp_test(the_hash_is_that_of_the_same_values_in_host_memory),
-      ddp_test(a_rank_without_data_ends_with_the_newest_state),
-      ddp_test(moments_on_a_gpu_are_repaired_with_their_parameters),
-      ddp_test(a_graph_cannot_hold_what_shares_memory),
-      ddp_test(averages_are_those_of_all_ranks),
-      ddp_test(ranks_that_differ_in_where_a_tensor_lies_do_not_fit),
-      ddp_test(hooks_that_need_host_memory_are_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -138,7 +138,7 @@ void check_rank(const Trace& trace, int rank) {
   }
 }
 
-void streams_have_rows_in_the_order_of_their_work(void**) {
+ddp_case(streams_have_rows_in_the_order_of_their_work) {
   for (const uint64_t seed : {0, 7}) {
     const FakeGpus gpus(seed);
     const Folder folder;
@@ -164,7 +164,7 @@ void streams_have_rows_in_the_order_of_their_work(void**) {
 }
 
 /// The device's times are put on the host's clock: work that was held back there began when it was released.
-void times_are_those_of_the_host(void**) {
+ddp_case(times_are_those_of_the_host) {
   constexpr double kHeldUs = 40'000;
   const FakeGpus gpus;
   const Folder folder;
@@ -189,7 +189,7 @@ void times_are_those_of_the_host(void**) {
   expect(end_of(steps[0]) <= end_of(barriers[2]) + kErrorUs, "and before the host knew it");
 }
 
-void sharded_steps_and_steps_in_passes_have_theirs(void**) {
+ddp_case(sharded_steps_and_steps_in_passes_have_theirs) {
   struct Case {
     bool shard, in_backward;
     std::vector<const char*> communication;
@@ -220,7 +220,7 @@ void sharded_steps_and_steps_in_passes_have_theirs(void**) {
   }
 }
 
-void a_traced_pass_takes_no_memory_and_waits_for_nothing(void**) {
+ddp_case(a_traced_pass_takes_no_memory_and_waits_for_nothing) {
   const FakeGpus gpus;
   const Folder folder;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
@@ -250,7 +250,7 @@ void a_traced_pass_takes_no_memory_and_waits_for_nothing(void**) {
 }
 
 /// Of another thread, whose capture forbids all threads to look at events; and of the pass itself, which is left out.
-void captures_are_not_disturbed(void**) {
+ddp_case(captures_are_not_disturbed) {
   const FakeGpus gpus;
   const Folder folder;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
@@ -277,7 +277,7 @@ void captures_are_not_disturbed(void**) {
 }
 
 /// Whatever the runtime refuses, training continues, and the rest is in the trace.
-void what_is_refused_is_left_out(void**) {
+ddp_case(what_is_refused_is_left_out) {
   for (const char* const name : {"event_create", "event_elapsed", "event_query"}) {
     const FakeGpus gpus;
     const Folder folder;
@@ -299,7 +299,7 @@ void what_is_refused_is_left_out(void**) {
 }
 
 /// A device that is far behind: there are no events left, and later work is left out.
-void a_late_device_costs_nothing_but_its_times(void**) {
+ddp_case(a_late_device_costs_nothing_but_its_times) {
   const FakeGpus gpus;
   const Folder folder;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
@@ -319,7 +319,7 @@ void a_late_device_costs_nothing_but_its_times(void**) {
 }
 
 /// One trace behind the other.
-void every_trace_has_its_own(void**) {
+ddp_case(every_trace_has_its_own) {
   const FakeGpus gpus;
   const Folder first, second;
   run_gpu_groups(2, [&](group::Group& group, int rank) {
@@ -342,18 +342,3 @@ void every_trace_has_its_own(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(streams_have_rows_in_the_order_of_their_work),
-      ddp_test(times_are_those_of_the_host),
-      ddp_test(sharded_steps_and_steps_in_passes_have_theirs),
-      ddp_test(a_traced_pass_takes_no_memory_and_waits_for_nothing),
-      ddp_test(captures_are_not_disturbed),
-      ddp_test(what_is_refused_is_left_out),
-      ddp_test(a_late_device_costs_nothing_but_its_times),
-      ddp_test(every_trace_has_its_own),
-  };
-  return cmocka_run_group_tests_name("gpu_trace", tests, nullptr, nullptr);
-}

@@ -38,7 +38,7 @@ void on_device(Body&& body) {
   FakeGpus::expect_nothing_left();
 }
 
-void any_part_is_read_and_written_as_it_is(void**) {
+ddp_case(any_part_is_read_and_written_as_it_is) {
   on_device([](const gpu::Device& device) {
     const int64_t bytes = 3 * kBlock + 12'345;
     GpuArray array(0, bytes);
@@ -64,7 +64,7 @@ void any_part_is_read_and_written_as_it_is(void**) {
   });
 }
 
-void reading_again_after_a_reader_has_failed_begins_anew(void**) {
+ddp_case(reading_again_after_a_reader_has_failed_begins_anew) {
   on_device([](const gpu::Device& device) {
     GpuArray array(0, 3 * kBlock);
     const std::vector<uint8_t> values = pattern(3 * kBlock, 3);
@@ -80,7 +80,7 @@ void reading_again_after_a_reader_has_failed_begins_anew(void**) {
   });
 }
 
-void the_next_block_is_copied_while_one_is_used(void**) {
+ddp_case(the_next_block_is_copied_while_one_is_used) {
   on_device([](const gpu::Device& device) {
     GpuArray array(0, 4 * kBlock);
     array.poke(pattern(4 * kBlock, 4));
@@ -95,7 +95,7 @@ void the_next_block_is_copied_while_one_is_used(void**) {
   });
 }
 
-void a_block_is_not_filled_again_before_it_was_copied(void**) {
+ddp_case(a_block_is_not_filled_again_before_it_was_copied) {
   on_device([](const gpu::Device& device) {
     GpuArray array(0, 6 * kBlock);
     const std::vector<uint8_t> values = pattern(6 * kBlock, 6);
@@ -118,7 +118,7 @@ void a_block_is_not_filled_again_before_it_was_copied(void**) {
   });
 }
 
-void host_memory_is_used_where_it_lies(void**) {
+ddp_case(host_memory_is_used_where_it_lies) {
   std::vector<uint8_t> values = pattern(2 * kBlock, 5);
   const Tensor tensor = flat_tensor(values.data(), DDP_U8, 2 * kBlock);
   gpu::Transfer transfer(nullptr);
@@ -132,7 +132,7 @@ void host_memory_is_used_where_it_lies(void**) {
   expect(transfer.stream() == nullptr, "no stream");
 }
 
-void any_call_may_fail_and_nothing_is_left(void**) {
+ddp_case(any_call_may_fail_and_nothing_is_left) {
   const FakeGpus gpus;
   for (const char* function :
        {"stream_create", "host_alloc", "event_create", "copy", "event_record", "event_synchronize", "stream_synchronize"})
@@ -172,7 +172,7 @@ void any_call_may_fail_and_nothing_is_left(void**) {
   FakeGpus::expect_correct();
 }
 
-void shared_memory_is_handed_on_in_the_order_of_the_streams(void**) {
+ddp_case(shared_memory_is_handed_on_in_the_order_of_the_streams) {
   on_device([](const gpu::Device& device) {
     gpu::Scratch scratch(device);
     const GpuStream first(0), second(0);
@@ -197,7 +197,7 @@ void shared_memory_is_handed_on_in_the_order_of_the_streams(void**) {
   });
 }
 
-void shared_memory_grows_and_does_not_wait_otherwise(void**) {
+ddp_case(shared_memory_grows_and_does_not_wait_otherwise) {
   on_device([](const gpu::Device& device) {
     gpu::Scratch scratch(device);
     const GpuStream stream(0);
@@ -219,19 +219,3 @@ void shared_memory_grows_and_does_not_wait_otherwise(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(any_part_is_read_and_written_as_it_is),
-      ddp_test(reading_again_after_a_reader_has_failed_begins_anew),
-      ddp_test(the_next_block_is_copied_while_one_is_used),
-      ddp_test(a_block_is_not_filled_again_before_it_was_copied),
-      ddp_test(host_memory_is_used_where_it_lies),
-      ddp_test(any_call_may_fail_and_nothing_is_left),
-      ddp_test(shared_memory_is_handed_on_in_the_order_of_the_streams),
-      ddp_test(shared_memory_grows_and_does_not_wait_otherwise),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -47,11 +47,10 @@ class Trainer : public Training {
   }
 };
 
-void ranks_take_a_void_pass_back_together(void**) {
+ddp_case(ranks_take_a_void_pass_back_together) {
   for (const int ranks : {2, 3, 4})
     for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-      const FakeGpus gpus;
-      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+      run_on_gpus(ranks, [&](group::Group& group, int rank) {
         Trainer trainer(group, dtype);
         for (int number = 0; number < 2; ++number) {
           trainer.pass(number);
@@ -70,15 +69,12 @@ void ranks_take_a_void_pass_back_together(void**) {
         trainer.step();
         group.barrier();
       });
-      FakeGpus::expect_correct();
-      FakeGpus::expect_nothing_left();
     }
 }
 
 /// Behind a LOCAL pass ranks hold different numbers, which are their own to take back.
-void ranks_that_went_alone_keep_all(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+ddp_case(ranks_that_went_alone_keep_all) {
+  run_on_gpus(3, [&](group::Group& group, int rank) {
     Trainer trainer(group, DDP_F32);
     trainer.pass(0);
     trainer.step();
@@ -96,7 +92,6 @@ void ranks_that_went_alone_keep_all(void**) {
     expect(trainer.all() == before, "all is as it was");
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
 /// No rank has the other slices any more.
@@ -128,7 +123,7 @@ bool break_in_a_pass() {
   return had_begun;
 }
 
-void a_group_that_breaks_in_such_a_pass_leaves_them_torn(void**) {
+ddp_case(a_group_that_breaks_in_such_a_pass_leaves_them_torn) {
   bool torn = false;
   for (int turn = 0; !torn && turn < 30; ++turn) torn = break_in_a_pass();
   expect(torn, "of 30 passes one had begun to update");
@@ -136,13 +131,3 @@ void a_group_that_breaks_in_such_a_pass_leaves_them_torn(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(ranks_take_a_void_pass_back_together),
-      ddp_test(ranks_that_went_alone_keep_all),
-      ddp_test(a_group_that_breaks_in_such_a_pass_leaves_them_torn),
-  };
-  return cmocka_run_group_tests_name("gpu_undo_slices", tests, nullptr, nullptr);
-}

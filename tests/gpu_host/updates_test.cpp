@@ -61,7 +61,7 @@ class Noted {
 };
 const std::vector<Launch>& launched(Noted& noted) { return noted.launch(); }
 
-void neighbouring_blocks_of_one_rule_are_one_entry(void**) {
+fake_gpu_host_case(neighbouring_blocks_of_one_rule_are_one_entry) {
   for (const ddp_dtype dtype : kFloats) {
     Noted noted;
     for (int64_t at = 0; at < 1000; at += 100) noted.add(dtype, elements(dtype, at, 100), rule_of(1));
@@ -77,7 +77,7 @@ void neighbouring_blocks_of_one_rule_are_one_entry(void**) {
   }
 }
 
-void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
+fake_gpu_host_case(a_gap_another_rule_or_another_array_begins_an_entry) {
   Noted noted;
   ddp_gpu_update elsewhere = elements(DDP_BF16, 40, 10, true);
   elsewhere.state[1] = squares;
@@ -91,7 +91,7 @@ void a_gap_another_rule_or_another_array_begins_an_entry(void**) {
   expect_equal(launches[0].rules.size(), size_t{2}, "rules");
 }
 
-void equal_rules_are_noted_once_and_each_block_finds_its_own(void**) {
+fake_gpu_host_case(equal_rules_are_noted_once_and_each_block_finds_its_own) {
   Noted noted;
   for (int64_t i = 0; i < 60; ++i) noted.add(DDP_F32, elements(DDP_F32, 20 * i, 10), rule_of(static_cast<double>(i % 3)));
   for (int64_t i = 0; i < 40; ++i) noted.add(DDP_F64, elements(DDP_F64, 20 * i, 10), rule_of(static_cast<double>(i)));
@@ -108,7 +108,7 @@ void equal_rules_are_noted_once_and_each_block_finds_its_own(void**) {
            "its rule");
 }
 
-void what_was_launched_is_forgotten(void**) {
+fake_gpu_host_case(what_was_launched_is_forgotten) {
   Noted noted;
   noted.add(DDP_F32, elements(DDP_F32, 0, 10), rule_of(1));
   expect_equal(launched(noted).size(), size_t{1}, "launches");
@@ -119,11 +119,3 @@ void what_was_launched_is_forgotten(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {fake_gpu_host_test(neighbouring_blocks_of_one_rule_are_one_entry),
-                              fake_gpu_host_test(a_gap_another_rule_or_another_array_begins_an_entry),
-                              fake_gpu_host_test(equal_rules_are_noted_once_and_each_block_finds_its_own),
-                              fake_gpu_host_test(what_was_launched_is_forgotten)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

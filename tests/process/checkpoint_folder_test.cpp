@@ -38,7 +38,7 @@ void expect_all_well(std::vector<ProcResult> results) {
   for (const ProcResult& result : results) expect(result.exit_code == 0, result.describe());
 }
 
-void the_second_job_in_a_folder_is_refused_and_nothing_is_mixed(void**) {
+ddp_case(the_second_job_in_a_folder_is_refused_and_nothing_is_mixed) {
   const TemporaryFolder folder, own;
   Procs procs(2, [&](int job, Reporter& report) {
     const auto group = meet(free_port(), 0, 1);
@@ -70,7 +70,7 @@ void the_second_job_in_a_folder_is_refused_and_nothing_is_mixed(void**) {
 }
 
 // The writer keeps one file, so files that a reader has just listed are often removed.
-void a_reader_beside_a_writer_sees_whole_checkpoints_only(void**) {
+ddp_case(a_reader_beside_a_writer_sees_whole_checkpoints_only) {
   constexpr int kSteps = 150;
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   std::vector<std::string> contents = {""};
@@ -107,7 +107,7 @@ void a_reader_beside_a_writer_sees_whole_checkpoints_only(void**) {
 }
 
 // Rank 0's disk is slow. The others must not come back before the file is in place.
-void every_rank_may_read_as_soon_as_a_save_has_returned(void**) {
+ddp_case(every_rank_may_read_as_soon_as_a_save_has_returned) {
   const TemporaryFolder folder;
   const std::string wanted = content_of_seed(3);
   const int port = free_port();
@@ -130,10 +130,3 @@ void every_rank_may_read_as_soon_as_a_save_has_returned(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_second_job_in_a_folder_is_refused_and_nothing_is_mixed),
-                              ddp_test(a_reader_beside_a_writer_sees_whole_checkpoints_only),
-                              ddp_test(every_rank_may_read_as_soon_as_a_save_has_returned)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

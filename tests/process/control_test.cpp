@@ -26,7 +26,7 @@ void expect_all_ok(const std::vector<ProcResult>& results) {
     expect(results[rank].exit_code == 0, "rank " + std::to_string(rank) + " succeeds: " + results[rank].describe());
 }
 
-void ranks_of_any_number_gather(void**) {
+ddp_case(ranks_of_any_number_gather) {
   for (const int size : {1, 2, 3, 5, 8}) {
     const int port = free_port();
     Procs procs(size, [&](int rank, Reporter&) {
@@ -44,7 +44,7 @@ void ranks_of_any_number_gather(void**) {
   }
 }
 
-void large_contributions_arrive_whole(void**) {
+ddp_case(large_contributions_arrive_whole) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
@@ -89,10 +89,10 @@ void a_killed_rank_is_named(int victim, const std::string& part) {
   expect(seconds_now() - before < 1.0, "all know within a second");
 }
 
-void a_killed_rank_is_named_within_a_second(void**) {
+ddp_case(a_killed_rank_is_named_within_a_second) {
   a_killed_rank_is_named(2, "is gone: its connection closed without a goodbye");
 }
-void the_death_of_rank_0_is_seen_by_all(void**) {
+ddp_case(the_death_of_rank_0_is_seen_by_all) {
   a_killed_rank_is_named(0, "is gone: its connection closed without a goodbye");
 }
 
@@ -125,10 +125,10 @@ void a_stopped_rank_is_named(int victim) {
   expect_contains(procs.wait_one(victim).text, "rank " + std::to_string(victim) + " (host ");
 }
 
-void a_stopped_rank_is_named_after_the_silence(void**) { a_stopped_rank_is_named(1); }
-void a_stopped_rank_0_is_named_after_the_silence(void**) { a_stopped_rank_is_named(0); }
+ddp_case(a_stopped_rank_is_named_after_the_silence) { a_stopped_rank_is_named(1); }
+ddp_case(a_stopped_rank_0_is_named_after_the_silence) { a_stopped_rank_is_named(0); }
 
-void leaving_is_told_and_is_no_death(void**) {
+ddp_case(leaving_is_told_and_is_no_death) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
@@ -150,7 +150,7 @@ void leaving_is_told_and_is_no_death(void**) {
   expect_equal(procs.wait_one(1).text, std::string("left"), "text");
 }
 
-void ranks_that_leave_after_the_last_gather_spoil_nothing(void**) {
+ddp_case(ranks_that_leave_after_the_last_gather_spoil_nothing) {
   for (int turn = 0; turn < 20; ++turn) {
     const int port = free_port();
     Procs procs(4, [&](int rank, Reporter&) {
@@ -165,7 +165,7 @@ void ranks_that_leave_after_the_last_gather_spoil_nothing(void**) {
   }
 }
 
-void an_abort_reaches_all_with_one_text(void**) {
+ddp_case(an_abort_reaches_all_with_one_text) {
   const int port = free_port();
   Procs procs(4, [&](int rank, Reporter& report) {
     const auto control = meet_at(tcp_place(port), rank, 4);
@@ -189,7 +189,7 @@ void an_abort_reaches_all_with_one_text(void**) {
   expect_equal(procs.wait_one(3).text, std::string("ok"), "text");
 }
 
-void a_death_is_a_better_cause_than_what_it_did_to_others(void**) {
+ddp_case(a_death_is_a_better_cause_than_what_it_did_to_others) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter& report) {
     const auto control = meet_at(tcp_place(port), rank, 3);
@@ -208,7 +208,7 @@ void a_death_is_a_better_cause_than_what_it_did_to_others(void**) {
   expect_contains(procs.wait_one(0).text, "rank 2 (host ");
 }
 
-void different_calls_are_named_on_all_ranks(void**) {
+ddp_case(different_calls_are_named_on_all_ranks) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter&) {
     const auto control = meet_at(tcp_place(port), rank, 3);
@@ -223,7 +223,7 @@ void different_calls_are_named_on_all_ranks(void**) {
   expect_all_ok(procs.wait());
 }
 
-void a_rank_that_does_not_join_a_gather_is_named(void**) {
+ddp_case(a_rank_that_does_not_join_a_gather_is_named) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter& report) {
     const auto control = meet_at(tcp_place(port), rank, 3);
@@ -243,7 +243,7 @@ void a_rank_that_does_not_join_a_gather_is_named(void**) {
   }
 }
 
-void a_group_can_be_made_again_after_a_failure(void**) {
+ddp_case(a_group_can_be_made_again_after_a_failure) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter&) {
     for (int turn = 0; turn < 3; ++turn) {
@@ -267,22 +267,3 @@ void a_group_can_be_made_again_after_a_failure(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(ranks_of_any_number_gather),
-      ddp_test(large_contributions_arrive_whole),
-      ddp_test(a_killed_rank_is_named_within_a_second),
-      ddp_test(the_death_of_rank_0_is_seen_by_all),
-      ddp_test(a_stopped_rank_is_named_after_the_silence),
-      ddp_test(a_stopped_rank_0_is_named_after_the_silence),
-      ddp_test(leaving_is_told_and_is_no_death),
-      ddp_test(ranks_that_leave_after_the_last_gather_spoil_nothing),
-      ddp_test(an_abort_reaches_all_with_one_text),
-      ddp_test(a_death_is_a_better_cause_than_what_it_did_to_others),
-      ddp_test(different_calls_are_named_on_all_ranks),
-      ddp_test(a_rank_that_does_not_join_a_gather_is_named),
-      ddp_test(a_group_can_be_made_again_after_a_failure),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -67,23 +67,13 @@ void all_name_the_first(Hosts hosts, End end) {
   expect(wrong == 0, example);
 }
 
-void over_shared_memory_by_exit(void**) { all_name_the_first(Hosts::kShared, End::kExit); }
-void over_shared_memory_in_good_order(void**) { all_name_the_first(Hosts::kShared, End::kDestroy); }
-void over_gloo_by_exit(void**) {
+ddp_case(over_shared_memory_by_exit) { all_name_the_first(Hosts::kShared, End::kExit); }
+ddp_case(over_shared_memory_in_good_order) { all_name_the_first(Hosts::kShared, End::kDestroy); }
+ddp_case(over_gloo_by_exit) {
   if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kExit);
 }
-void over_gloo_in_good_order(void**) {
+ddp_case(over_gloo_in_good_order) {
   if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kDestroy);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(over_shared_memory_by_exit),
-      ddp_test(over_shared_memory_in_good_order),
-      ddp_test(over_gloo_by_exit),
-      ddp_test(over_gloo_in_good_order),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -109,7 +109,7 @@ struct Training {
   model::Model model;
 };
 
-void the_rank_that_was_hit_is_found_and_all_go_on(void**) {
+ddp_case(the_rank_that_was_hit_is_found_and_all_go_on) {
   if (!gloo_is_there()) return;
   const Folder folder;
   ddp_group_options options = options_on(Hosts::kGloo);
@@ -135,8 +135,3 @@ void the_rank_that_was_hit_is_found_and_all_go_on(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_rank_that_was_hit_is_found_and_all_go_on)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

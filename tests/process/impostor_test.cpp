@@ -79,11 +79,11 @@ void recover_from(Manner manner, int size, int dead) {
   }
 }
 
-void at_the_port_of_rank_0(void**) {
+ddp_case(at_the_port_of_rank_0) {
   for (const Manner manner : Impostor::kManners) recover_from(manner, 3, 1);
 }
 
-void at_the_ports_of_all_but_one(void**) {
+ddp_case(at_the_ports_of_all_but_one) {
   for (const Manner manner : Impostor::kManners) recover_from(manner, 3, 2);
   recover_from(Manner::kSilent, 2, 1);
 }
@@ -151,7 +151,7 @@ int ports_side_by_side(int count) {
   }
 }
 
-void at_an_address(void**) {
+ddp_case(at_an_address) {
   for (const Manner manner : {Manner::kRefuses, Manner::kWelcomes}) {
     const int port = ports_side_by_side(4);
     meet_beside(manner, tcp_place(port), places_from(port, 2));
@@ -159,7 +159,7 @@ void at_an_address(void**) {
 }
 
 /// A launcher chose the port, so rank 0 may take a later one if any process has it.
-void at_the_address_of_a_launcher(void**) {
+ddp_case(at_the_address_of_a_launcher) {
   ::setenv("WORLD_SIZE", "2", 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   for (const Manner manner : Impostor::kManners) {
@@ -171,7 +171,7 @@ void at_the_address_of_a_launcher(void**) {
 }
 
 /// What an earlier run has left behind leads to a port that he has now.
-void where_a_file_of_an_earlier_run_leads(void**) {
+ddp_case(where_a_file_of_an_earlier_run_leads) {
   for (const Manner manner : Impostor::kManners) {
     const Folder folder;
     const int port = ports_side_by_side(1);
@@ -183,7 +183,7 @@ void where_a_file_of_an_earlier_run_leads(void**) {
 }
 
 /// A rank with another token cannot be told from a stranger: the log has it, and the error when the time is up.
-void who_never_finds_another_is_told_of_the_token(void**) {
+ddp_case(who_never_finds_another_is_told_of_the_token) {
   const int port = ports_side_by_side(2);
   Procs procs(1, [&](int, Reporter&) {
     ::setenv("DDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
@@ -200,15 +200,3 @@ void who_never_finds_another_is_told_of_the_token(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(at_the_port_of_rank_0),
-      ddp_test(at_the_ports_of_all_but_one),
-      ddp_test(at_an_address),
-      ddp_test(at_the_address_of_a_launcher),
-      ddp_test(where_a_file_of_an_earlier_run_leads),
-      ddp_test(who_never_finds_another_is_told_of_the_token),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -62,7 +62,7 @@ void expect_named(const std::vector<std::string>& texts, const std::string& opti
 
 int failed(const std::vector<std::string>& texts) { return texts[0] == "made" && texts[1] == "made" ? 0 : 1; }
 
-void too_few_descriptors_are_named(void**) {
+ddp_case(too_few_descriptors_are_named) {
   int failures = 0;
   for (const ddp_backend backend : {DDP_BACKEND_SHM, DDP_BACKEND_GLOO}) {
     if (backend == DDP_BACKEND_GLOO && no_gloo()) continue;
@@ -75,7 +75,7 @@ void too_few_descriptors_are_named(void**) {
   expect(failures > 4, "some of these limits are too low");
 }
 
-void too_little_memory_is_named(void**) {
+ddp_case(too_little_memory_is_named) {
   int failures = 0;
   for (const rlim_t mib : {12, 20, 28, 40}) {
     const std::vector<std::string> texts = texts_with(RLIMIT_AS, mib << 20, DDP_BACKEND_SHM);
@@ -86,11 +86,3 @@ void too_little_memory_is_named(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(too_few_descriptors_are_named),
-      ddp_test(too_little_memory_is_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

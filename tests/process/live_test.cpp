@@ -53,7 +53,7 @@ void expect_done(Procs& procs) {
   for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
 }
 
-void it_counts_what_the_rank_does(void**) {
+ddp_case(it_counts_what_the_rank_does) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -97,7 +97,7 @@ void it_counts_what_the_rank_does(void**) {
   expect_equal(numbers_of(folder, 1).place.held, 0, "held by nobody");
 }
 
-void a_sub_group_counts_and_another_group_does_not(void**) {
+ddp_case(a_sub_group_counts_and_another_group_does_not) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -113,7 +113,7 @@ void a_sub_group_counts_and_another_group_does_not(void**) {
   expect_done(procs);
 }
 
-void what_a_killed_rank_did_last_stays(void**) {
+ddp_case(what_a_killed_rank_did_last_stays) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter& report) {
     Training training(folder, rank, 2, 1);
@@ -145,12 +145,3 @@ void what_a_killed_rank_did_last_stays(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(it_counts_what_the_rank_does),
-      ddp_test(a_sub_group_counts_and_another_group_does_not),
-      ddp_test(what_a_killed_rank_did_last_stays),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -51,12 +51,12 @@ std::string text_of(int32_t source, const float* values) {
   return "source " + std::to_string(source) + ": " + std::to_string(values[0]) + " " + std::to_string(values[1]);
 }
 
-void equal_replicas_send_nothing(void**) {
+ddp_case(equal_replicas_send_nothing) {
   on_two_of_three([](TrainedRank& rank) { return text_of(rank.recover(), rank.mean.data()); },
                   "source -1: 7.000000 8.000000");
 }
 
-void unequal_buffers_are_made_equal(void**) {
+ddp_case(unequal_buffers_are_made_equal) {
   on_two_of_three(
       [](TrainedRank& rank) {
         rank.mean[1] += static_cast<float>(rank.rank);
@@ -65,7 +65,7 @@ void unequal_buffers_are_made_equal(void**) {
       "source 0: 7.000000 8.000000");
 }
 
-void unequal_state_of_the_optimizer_is_made_equal(void**) {
+ddp_case(unequal_state_of_the_optimizer_is_made_equal) {
   on_two_of_three(
       [](TrainedRank& rank) {
         rank.momentum()[1] += static_cast<float>(rank.rank);
@@ -74,7 +74,7 @@ void unequal_state_of_the_optimizer_is_made_equal(void**) {
       "source 0: 1.500000 1.500000");
 }
 
-void an_unequal_rate_is_made_equal(void**) {
+ddp_case(an_unequal_rate_is_made_equal) {
   on_two_of_three(
       [](TrainedRank& rank) {
         rank.sgd->set_rate(0.25 + rank.rank);
@@ -84,7 +84,7 @@ void an_unequal_rate_is_made_equal(void**) {
       "rate 0.250000");
 }
 
-void what_does_not_come_over_is_found(void**) {
+ddp_case(what_does_not_come_over_is_found) {
   on_two_of_three(
       [](TrainedRank& rank) {
         const auto own = std::make_shared<OwnState>(rank.rank == 1);
@@ -141,7 +141,7 @@ std::string shard_and_be_killed(const Folder& folder, int number) {
 }
 
 /// The ranks write their slices into each other's memory, and one dies in the middle of that.
-void parameters_given_in_part_are_torn(void**) {
+ddp_case(parameters_given_in_part_are_torn) {
   for (int i = 0; i < 3; ++i) {
     const Folder folder;
     Procs procs(3, [&](int rank, Reporter&) { return shard_and_be_killed(folder, rank); });
@@ -153,15 +153,3 @@ void parameters_given_in_part_are_torn(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(equal_replicas_send_nothing),
-      ddp_test(unequal_buffers_are_made_equal),
-      ddp_test(unequal_state_of_the_optimizer_is_made_equal),
-      ddp_test(an_unequal_rate_is_made_equal),
-      ddp_test(what_does_not_come_over_is_found),
-      ddp_test(parameters_given_in_part_are_torn),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -67,15 +67,7 @@ void the_others_name(int victim, const char* wanted) {
       expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
 }
 
-void a_killed_rank_is_named_by_those_who_wait(void**) { the_others_name(1, "rank 1 (host"); }
-void a_killed_rank_0_is_named_by_those_who_wait(void**) { the_others_name(0, "rank 0 at 127.0.0.1"); }
+ddp_case(a_killed_rank_is_named_by_those_who_wait) { the_others_name(1, "rank 1 (host"); }
+ddp_case(a_killed_rank_0_is_named_by_those_who_wait) { the_others_name(0, "rank 0 at 127.0.0.1"); }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_killed_rank_is_named_by_those_who_wait),
-      ddp_test(a_killed_rank_0_is_named_by_those_who_wait),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

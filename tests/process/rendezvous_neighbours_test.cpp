@@ -108,13 +108,13 @@ void expect_no_mixture(const Way& way, bool agents) {
   }
 }
 
-void jobs_by_torchrun_do_not_mix(void**) { expect_no_mixture(by_torchrun, false); }
-void jobs_by_torchrun_whose_stores_hold_the_ports_do_not_mix(void**) { expect_no_mixture(by_torchrun, true); }
-void jobs_by_plain_variables_do_not_mix(void**) { expect_no_mixture(by_environment, false); }
-void jobs_by_address_do_not_mix(void**) { expect_no_mixture(by_address, false); }
+ddp_case(jobs_by_torchrun_do_not_mix) { expect_no_mixture(by_torchrun, false); }
+ddp_case(jobs_by_torchrun_whose_stores_hold_the_ports_do_not_mix) { expect_no_mixture(by_torchrun, true); }
+ddp_case(jobs_by_plain_variables_do_not_mix) { expect_no_mixture(by_environment, false); }
+ddp_case(jobs_by_address_do_not_mix) { expect_no_mixture(by_address, false); }
 
 // Two groups of each of two jobs: names at neighbouring ports.
-void named_groups_of_two_jobs_do_not_mix(void**) {
+ddp_case(named_groups_of_two_jobs_do_not_mix) {
   const int first = free_ports(8);
   Procs procs(8, [&](int child, Reporter&) {
     const int job = child & 1, rank = (child >> 1) & 1;
@@ -128,7 +128,7 @@ void named_groups_of_two_jobs_do_not_mix(void**) {
 }
 
 // The launcher's job is a part of the identity for every way to meet, if it gave the rank: here at one and the same address.
-void jobs_of_two_launchers_at_one_address_do_not_mix(void**) {
+ddp_case(jobs_of_two_launchers_at_one_address_do_not_mix) {
   const int port = free_ports(4);
   for (size_t order = 0; order < start_orders().size(); ++order) {
     const std::vector<Comer>& comers = start_orders()[order];
@@ -153,7 +153,7 @@ void jobs_of_two_launchers_at_one_address_do_not_mix(void**) {
 }
 
 // The host may be written in any way: only the port belongs to the identity.
-void spellings_of_the_host_are_one_place(void**) {
+ddp_case(spellings_of_the_host_are_one_place) {
   const int port = free_ports(2);
   Procs procs(2, [&](int rank, Reporter&) {
     const std::string host = rank == 0 ? "localhost" : "127.0.0.1";
@@ -188,7 +188,7 @@ class OtherVersion {
   std::string bytes_;
 };
 
-void a_neighbour_of_another_version_is_passed_over(void**) {
+ddp_case(a_neighbour_of_another_version_is_passed_over) {
   const int first = free_ports(4);
   const OtherVersion other(first + 1, bootstrap::auth::group_id("", "port " + std::to_string(first + 1), ""));
   Procs procs(3, [&](int child, Reporter&) {
@@ -199,7 +199,7 @@ void a_neighbour_of_another_version_is_passed_over(void**) {
   for (const int rank : {0, 1}) expect(procs.wait_one(rank).text == "job job ", procs.wait_one(rank).describe());
 }
 
-void another_version_of_the_own_group_is_said_at_once(void**) {
+ddp_case(another_version_of_the_own_group_is_said_at_once) {
   const int first = free_ports(2);
   const OtherVersion other(first, bootstrap::auth::group_id("", "port " + std::to_string(first), ""));
   Procs procs(2, [&](int child, Reporter&) {
@@ -216,7 +216,7 @@ ddp_group_options impatient(int rank) {
   return options;
 }
 
-void both_ends_say_where_rank_0_is_and_what_to_do(void**) {
+ddp_case(both_ends_say_where_rank_0_is_and_what_to_do) {
   ::setenv("DDP_INSECURE", "1", 1);
   const int port = free_ports(1);
   const std::string at = "0.0.0.0:" + std::to_string(port);
@@ -231,7 +231,7 @@ void both_ends_say_where_rank_0_is_and_what_to_do(void**) {
   expect(here.find("DDP_SOCKET_IFNAME") == std::string::npos, "a loopback address is meant for this host alone: " + here);
 }
 
-void a_token_is_made_once(void**) {
+ddp_case(a_token_is_made_once) {
   const std::string text =
       expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)meet_at("tcp://192.0.2.1:29500", impatient(1)); });
   expect_contains(text, "once and not on each host");
@@ -239,20 +239,3 @@ void a_token_is_made_once(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(jobs_by_torchrun_do_not_mix),
-      ddp_test(jobs_by_torchrun_whose_stores_hold_the_ports_do_not_mix),
-      ddp_test(jobs_by_plain_variables_do_not_mix),
-      ddp_test(jobs_by_address_do_not_mix),
-      ddp_test(named_groups_of_two_jobs_do_not_mix),
-      ddp_test(jobs_of_two_launchers_at_one_address_do_not_mix),
-      ddp_test(spellings_of_the_host_are_one_place),
-      ddp_test(a_neighbour_of_another_version_is_passed_over),
-      ddp_test(both_ends_say_where_rank_0_is_and_what_to_do),
-      ddp_test(a_token_is_made_once),
-      ddp_test(another_version_of_the_own_group_is_said_at_once),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -59,32 +59,32 @@ void expect_to_meet(const Folder& folder) {
   expect(folder.is_clean(), "nothing is left behind");
 }
 
-void an_earlier_note_whose_port_is_closed_is_replaced(void**) {
+ddp_case(an_earlier_note_whose_port_is_closed_is_replaced) {
   const Folder folder;
   leave_record(folder, {"127.0.0.1:" + std::to_string(ddp::test::free_port()), kWord, kWord, "here",
                         ddp::bootstrap::this_member(0).boot_id});
   expect_to_meet(folder);
 }
 
-void a_note_of_another_boot_is_replaced(void**) {
+ddp_case(a_note_of_another_boot_is_replaced) {
   const Folder folder;
   leave_record(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
   expect_to_meet(folder);
 }
 
-void a_note_that_is_out_of_reach_is_replaced(void**) {
+ddp_case(a_note_that_is_out_of_reach_is_replaced) {
   const Folder folder;
   leave_record(folder, {"198.51.100.1:1", kWord, "", "there", ""});  // no token: an address that may not be used
   expect_to_meet(folder);
 }
 
-void bytes_that_are_no_note_are_replaced(void**) {
+ddp_case(bytes_that_are_no_note_are_replaced) {
   const Folder folder;
   std::ofstream(folder.file()) << std::string(100'000, '\n');
   expect_to_meet(folder);
 }
 
-void what_is_wrong_with_the_note_is_said_when_rank_0_never_comes(void**) {
+ddp_case(what_is_wrong_with_the_note_is_said_when_rank_0_never_comes) {
   const Folder folder;
   leave_record(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
   auto options = quick_options(1, 2);
@@ -93,7 +93,7 @@ void what_is_wrong_with_the_note_is_said_when_rank_0_never_comes(void**) {
   expect_contains(text, "rank 0 on the host there can be reached from there alone");
 }
 
-void groups_with_names_meet_beside_each_other(void**) {
+ddp_case(groups_with_names_meet_beside_each_other) {
   const Folder folder;
   run_ranks(4, [&](int thread) {
     const int rank = thread / 2;
@@ -106,15 +106,3 @@ void groups_with_names_meet_beside_each_other(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(an_earlier_note_whose_port_is_closed_is_replaced),
-      ddp_test(a_note_of_another_boot_is_replaced),
-      ddp_test(a_note_that_is_out_of_reach_is_replaced),
-      ddp_test(bytes_that_are_no_note_are_replaced),
-      ddp_test(what_is_wrong_with_the_note_is_said_when_rank_0_never_comes),
-      ddp_test(groups_with_names_meet_beside_each_other),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -52,7 +52,7 @@ std::string address_of_rank_0(const std::string& host) {
   return address;
 }
 
-void with_a_token_rank_0_listens_where_other_hosts_find_it(void**) {
+ddp_case(with_a_token_rank_0_listens_where_other_hosts_find_it) {
   const std::string reachable = ddp::bootstrap::net::own_address(nullptr).host();
   if (own_name() == "localhost" || !maps_to_loopback(own_name()) ||
       ddp::bootstrap::net::own_address(nullptr).is_loopback()) {
@@ -65,7 +65,7 @@ void with_a_token_rank_0_listens_where_other_hosts_find_it(void**) {
   expect_equal(address_of_rank_0(own_name()), std::string("127.0.0.1"), "address without a token");
 }
 
-void localhost_stays_localhost(void**) {
+ddp_case(localhost_stays_localhost) {
   ::setenv("DDP_TOKEN", "a token for this test", 1);
   expect_equal(address_of_rank_0("localhost"), std::string("127.0.0.1"), "address");
   expect_equal(address_of_rank_0("127.0.0.1"), std::string("127.0.0.1"), "address");
@@ -73,11 +73,3 @@ void localhost_stays_localhost(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(with_a_token_rank_0_listens_where_other_hosts_find_it),
-      ddp_test(localhost_stays_localhost),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -55,7 +55,7 @@ class Variable {
   const char* name_;
 };
 
-void the_order_of_arrival_does_not_matter(void**) {
+ddp_case(the_order_of_arrival_does_not_matter) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter& report) {
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others must find no server first
@@ -65,7 +65,7 @@ void the_order_of_arrival_does_not_matter(void**) {
   expect_all(procs.wait(), "012");
 }
 
-void one_token_admits_and_another_does_not(void**) {
+ddp_case(one_token_admits_and_another_does_not) {
   const int port = free_port();
   Procs procs(4, [&](int rank, Reporter&) {
     ::setenv("DDP_TOKEN", rank == 3 ? "another token, as long" : "the token of this group", 1);
@@ -83,7 +83,7 @@ void one_token_admits_and_another_does_not(void**) {
   expect_all(procs.wait(), "012");
 }
 
-void a_token_on_one_side_is_said(void**) {
+ddp_case(a_token_on_one_side_is_said) {
   for (const int with : {0, 1}) {
     const int port = free_port();
     Procs procs(2, [&](int rank, Reporter&) {
@@ -96,7 +96,7 @@ void a_token_on_one_side_is_said(void**) {
   }
 }
 
-void other_addresses_need_a_token(void**) {
+ddp_case(other_addresses_need_a_token) {
   const std::string text =
       expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)meet_and_gather("tcp://0.0.0.0:29500", 0, 2); });
   expect_contains(text, "export DDP_TOKEN=");
@@ -108,12 +108,12 @@ void other_addresses_need_a_token(void**) {
   expect_all(procs.wait(), "01");
 }
 
-void an_address_of_another_host_cannot_be_listened_on(void**) {
+ddp_case(an_address_of_another_host_cannot_be_listened_on) {
   const Variable insecure("DDP_INSECURE", "1");
   expect_contains(expect_error(DDP_ERROR_IO, [] { (void)meet_and_gather("tcp://192.0.2.1:29500", 0, 2); }), "192.0.2.1");
 }
 
-void names_that_do_not_exist_end_at_the_time_out(void**) {
+ddp_case(names_that_do_not_exist_end_at_the_time_out) {
   const double before = seconds_now();
   const std::string text =
       expect_error(DDP_ERROR_IO, [] { (void)meet_and_gather("tcp://no-such-host.invalid:29500", impatient(1, 2, 500)); });
@@ -121,7 +121,7 @@ void names_that_do_not_exist_end_at_the_time_out(void**) {
   expect(seconds_now() - before < 3, "in time");
 }
 
-void ranks_that_never_come_are_named(void**) {
+ddp_case(ranks_that_never_come_are_named) {
   const int port = free_port();
   Procs procs(2,
               [&](int rank, Reporter&) { return meet_and_gather(tcp_place(port), impatient(rank == 0 ? 0 : 2, 4, 1'500)); });
@@ -134,7 +134,7 @@ void ranks_that_never_come_are_named(void**) {
   expect_contains(text, "rank 0 did not come to 127.0.0.1:" + std::to_string(port) + " within 0.5 s");
 }
 
-void wrong_ranks_are_told_and_the_others_wait(void**) {
+ddp_case(wrong_ranks_are_told_and_the_others_wait) {
   const int port = free_port();
   Procs procs(5, [&](int child, Reporter& report) {
     if (child == 0 || child == 1) return meet_and_gather(tcp_place(port), child, 3);
@@ -158,7 +158,7 @@ void wrong_ranks_are_told_and_the_others_wait(void**) {
   expect_all(procs.wait(), "012");
 }
 
-void a_second_rank_0_is_told(void**) {
+ddp_case(a_second_rank_0_is_told) {
   const int port = free_port();
   Procs procs(2, [&](int child, Reporter&) {
     if (child == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -169,7 +169,7 @@ void a_second_rank_0_is_told(void**) {
   expect_contains(results[1].text, "DDP_ERROR_INVALID_ARGUMENT: rank 0 is taken");
 }
 
-void a_port_of_another_program_is_named_at_once(void**) {
+ddp_case(a_port_of_another_program_is_named_at_once) {
   LoopbackSocket other;
   expect(other.listen(0), "the other program listens");
   const double before = seconds_now();
@@ -195,7 +195,7 @@ const char* torchrun(const char* name) {
   return nullptr;
 }
 
-void a_launcher_on_its_port_is_passed_over(void**) {
+ddp_case(a_launcher_on_its_port_is_passed_over) {
   for (const bool said : {false, true}) {
     LoopbackSocket agent;
     expect(agent.listen(0), "the agent listens and says nothing");
@@ -215,7 +215,7 @@ void a_launcher_on_its_port_is_passed_over(void**) {
   }
 }
 
-void two_groups_meet_at_one_place_at_once(void**) {
+ddp_case(two_groups_meet_at_one_place_at_once) {
   const int port = free_port();
   Procs procs(6, [&](int child, Reporter&) {
     const std::string name = child % 2 == 0 ? "#even" : "#odd";
@@ -244,7 +244,7 @@ const std::vector<std::string>& strange_words() {
   return words;
 }
 
-void strangers_do_not_disturb_a_meeting(void**) {
+ddp_case(strangers_do_not_disturb_a_meeting) {
   const int port = free_port();
   Procs procs(3, [&](int rank, Reporter& report) {
     if (rank != 2) return meet_and_gather(tcp_place(port), rank, 3);
@@ -270,7 +270,7 @@ void strangers_do_not_disturb_a_meeting(void**) {
   expect_all(procs.wait(), "012");
 }
 
-void slow_and_silent_strangers_are_closed_in_time(void**) {
+ddp_case(slow_and_silent_strangers_are_closed_in_time) {
   const int port = free_port();
   Procs procs(1, [&](int, Reporter&) { return meet_and_gather(tcp_place(port), impatient(0, 2, 6'500)); });
   std::vector<std::unique_ptr<LoopbackSocket>> strangers;
@@ -297,7 +297,7 @@ void slow_and_silent_strangers_are_closed_in_time(void**) {
 
 std::string fresh_path() { return "/tmp/ddp-meet-" + std::to_string(getpid()) + "-" + std::to_string(os::now_ns()); }
 
-void ranks_meet_at_a_file(void**) {
+ddp_case(ranks_meet_at_a_file) {
   const std::string path = fresh_path();
   // What an earlier run has left behind, in three kinds.
   for (const char* stale : {"", "nonsense\n", "libddp meets here, 2\n127.0.0.1:9\nword\ntoken\nhost\nboot\n1/1/1\n"}) {
@@ -312,7 +312,7 @@ void ranks_meet_at_a_file(void**) {
                   "/no/such/folder/x");
 }
 
-void two_files_hold_two_meetings(void**) {
+ddp_case(two_files_hold_two_meetings) {
   const std::string path = fresh_path();
   Procs procs(2, [&](int rank, Reporter&) {
     for (int turn = 0; turn < 10; ++turn)
@@ -350,7 +350,7 @@ int32_t get(void* shelf, const char* key, void* value, int64_t capacity, int64_t
   return 0;
 }
 
-void ranks_meet_through_a_store(void**) {
+ddp_case(ranks_meet_through_a_store) {
   void* page = ::mmap(nullptr, sizeof(Shelf), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Procs procs(3, [&](int rank, Reporter&) {
     const ddp_store store{sizeof(ddp_store), put, get, page};
@@ -363,7 +363,7 @@ void ranks_meet_through_a_store(void**) {
   ::munmap(page, sizeof(Shelf));
 }
 
-void a_store_that_fails_is_said(void**) {
+ddp_case(a_store_that_fails_is_said) {
   const ddp_store store{sizeof(ddp_store), [](void*, const char*, const void*, int64_t) -> int32_t { return 7; },
                         [](void*, const char*, void*, int64_t, int64_t, int64_t*) -> int32_t { return 8; }, nullptr};
   for (const int rank : {0, 1}) {
@@ -375,27 +375,3 @@ void a_store_that_fails_is_said(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_order_of_arrival_does_not_matter),
-      ddp_test(one_token_admits_and_another_does_not),
-      ddp_test(a_token_on_one_side_is_said),
-      ddp_test(other_addresses_need_a_token),
-      ddp_test(an_address_of_another_host_cannot_be_listened_on),
-      ddp_test(names_that_do_not_exist_end_at_the_time_out),
-      ddp_test(ranks_that_never_come_are_named),
-      ddp_test(wrong_ranks_are_told_and_the_others_wait),
-      ddp_test(a_second_rank_0_is_told),
-      ddp_test(a_port_of_another_program_is_named_at_once),
-      ddp_test(a_launcher_on_its_port_is_passed_over),
-      ddp_test(two_groups_meet_at_one_place_at_once),
-      ddp_test(strangers_do_not_disturb_a_meeting),
-      ddp_test(slow_and_silent_strangers_are_closed_in_time),
-      ddp_test(ranks_meet_at_a_file),
-      ddp_test(two_files_hold_two_meetings),
-      ddp_test(ranks_meet_through_a_store),
-      ddp_test(a_store_that_fails_is_said),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -74,17 +74,12 @@ void calls_go_on(Hosts hosts) {
   }
 }
 
-void over_shared_memory(void**) { calls_go_on(Hosts::kShared); }
-void over_gloo(void**) {
+ddp_case(over_shared_memory) { calls_go_on(Hosts::kShared); }
+ddp_case(over_gloo) {
   if (gloo_is_there()) calls_go_on(Hosts::kGloo);
 }
-void on_two_hosts(void**) {
+ddp_case(on_two_hosts) {
   if (gloo_is_there()) calls_go_on(Hosts::kSeveral);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(over_shared_memory), ddp_test(over_gloo), ddp_test(on_two_hosts)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -33,7 +33,7 @@ std::string load_and_save(const std::string& path, int64_t* calls) {
   return world.model->checkpoint_info().metadata.at("note");
 }
 
-void a_rank_killed_while_it_saves_leaves_a_whole_checkpoint(void**) {
+ddp_case(a_rank_killed_while_it_saves_leaves_a_whole_checkpoint) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   const std::string path = folder.file("a");
   int former = 0, fresh = 0;
@@ -69,8 +69,3 @@ void a_rank_killed_while_it_saves_leaves_a_whole_checkpoint(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_rank_killed_while_it_saves_leaves_a_whole_checkpoint)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -46,7 +46,7 @@ size_t files_in(const std::string& path) {
   return static_cast<size_t>(std::distance(begin(first), end(first)));
 }
 
-void who_holds_the_lock_of_his_own_folder_delays_nobody(void**) {
+ddp_case(who_holds_the_lock_of_his_own_folder_delays_nobody) {
   const Folder folder;
   const std::string rings = folder.path() + "/t.json.ranks";
   make_folder_of_others(rings);
@@ -57,7 +57,7 @@ void who_holds_the_lock_of_his_own_folder_delays_nobody(void**) {
   close(lock);
 }
 
-void nothing_is_written_into_a_folder_of_others(void**) {
+ddp_case(nothing_is_written_into_a_folder_of_others) {
   for (const char* variable : {"DDP_TRACE", "DDP_WATCH_DIR"}) {
     const Folder folder;
     const bool watched = std::string(variable) == "DDP_WATCH_DIR";
@@ -68,7 +68,7 @@ void nothing_is_written_into_a_folder_of_others(void**) {
   }
 }
 
-void a_link_to_an_own_folder_is_not_followed(void**) {
+ddp_case(a_link_to_an_own_folder_is_not_followed) {
   const Folder folder;
   const std::string precious = folder.path() + "/precious";
   expect(mkdir(precious.c_str(), 0700) == 0, "an own folder");
@@ -79,7 +79,7 @@ void a_link_to_an_own_folder_is_not_followed(void**) {
   expect_equal(files_in(precious), size_t{1}, "what stays in the own folder");
 }
 
-void an_own_folder_is_used(void**) {
+ddp_case(an_own_folder_is_used) {
   const Folder folder;
   run_ranks(folder, "DDP_TRACE", folder.path() + "/t.json");
   expect(std::filesystem::file_size(folder.path() + "/t.json") > 1000, "a trace");
@@ -87,13 +87,3 @@ void an_own_folder_is_used(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(who_holds_the_lock_of_his_own_folder_delays_nobody),
-      ddp_test(nothing_is_written_into_a_folder_of_others),
-      ddp_test(a_link_to_an_own_folder_is_not_followed),
-      ddp_test(an_own_folder_is_used),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -100,7 +100,7 @@ double check_pass(const Trace& trace, int rank, const Json& pass, int64_t comm_n
   return rest_us;
 }
 
-void sums_and_order_are_those_of_the_passes(void**) {
+ddp_case(sums_and_order_are_those_of_the_passes) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter& report) {
     Training training(folder, rank, 2);
@@ -145,7 +145,7 @@ void sums_and_order_are_those_of_the_passes(void**) {
   }
 }
 
-void whom_a_rank_waited_for_is_told(void**) {
+ddp_case(whom_a_rank_waited_for_is_told) {
   constexpr int64_t kLateMs = 60;
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter&) {
@@ -173,7 +173,7 @@ void whom_a_rank_waited_for_is_told(void**) {
   expect(waited_ms(1) > kLateMs * 3 / 2, "rank 1 waited for it twice: " + std::to_string(waited_ms(1)));
 }
 
-void models_sub_groups_and_void_passes_are_told_apart(void**) {
+ddp_case(models_sub_groups_and_void_passes_are_told_apart) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -207,7 +207,7 @@ void models_sub_groups_and_void_passes_are_told_apart(void**) {
   }
 }
 
-void when_it_has_gone_round_the_newest_stay(void**) {
+ddp_case(when_it_has_gone_round_the_newest_stay) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -223,7 +223,7 @@ void when_it_has_gone_round_the_newest_stay(void**) {
   expect(trace.of(0, "ddp_group_barrier").size() >= 30, "the newest are there");
 }
 
-void a_rank_that_dies_leaves_its_last_moments(void**) {
+ddp_case(a_rank_that_dies_leaves_its_last_moments) {
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter& report) {
     Training training(folder, rank, 3, 1);
@@ -254,7 +254,7 @@ void a_rank_that_dies_leaves_its_last_moments(void**) {
   expect(!std::filesystem::exists(folder.path() + "/trace.json.ranks"), "the rings are gone");
 }
 
-void a_fork_leaves_the_trace_alone(void**) {
+ddp_case(a_fork_leaves_the_trace_alone) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -276,7 +276,7 @@ void a_fork_leaves_the_trace_alone(void**) {
   expect_equal(Trace(folder.path() + "/trace.json").of(0, "ddp_group_barrier").size(), size_t{2}, "calls of the parent");
 }
 
-void what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on(void**) {
+ddp_case(what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     Training training(folder, rank, 2);
@@ -299,7 +299,7 @@ void what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on(void**) {
   expect_done(procs);
 }
 
-void ranks_of_two_hosts_are_aligned(void**) {
+ddp_case(ranks_of_two_hosts_are_aligned) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     setenv("DDP_TEST_HOST", std::to_string(rank).c_str(), 1);
@@ -321,17 +321,3 @@ void ranks_of_two_hosts_are_aligned(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(sums_and_order_are_those_of_the_passes),
-      ddp_test(whom_a_rank_waited_for_is_told),
-      ddp_test(models_sub_groups_and_void_passes_are_told_apart),
-      ddp_test(when_it_has_gone_round_the_newest_stay),
-      ddp_test(a_rank_that_dies_leaves_its_last_moments),
-      ddp_test(a_fork_leaves_the_trace_alone),
-      ddp_test(what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on),
-      ddp_test(ranks_of_two_hosts_are_aligned),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -35,7 +35,7 @@ int64_t count(const Json& trace, int rank, const std::string& name) {
 }
 
 /// The sub-group's own trace is refused meanwhile, and it cannot end the other one.
-void traces_follow_each_other_beside_a_sub_group(void**) {
+ddp_case(traces_follow_each_other_beside_a_sub_group) {
   const Folder folder;
   const std::string file = folder.path() + "/trace.json";
   Procs procs(2, [&](int rank, Reporter&) {
@@ -71,10 +71,3 @@ void traces_follow_each_other_beside_a_sub_group(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(traces_follow_each_other_beside_a_sub_group),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

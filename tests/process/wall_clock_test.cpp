@@ -97,20 +97,15 @@ void nothing_is_late_or_dead(Hosts hosts) {
   }
 }
 
-void the_clock_of_the_program_lies(void**) {
+ddp_case(the_clock_of_the_program_lies) {
   wrong_by_s = kDay;
   const auto now = std::chrono::system_clock::now();
   wrong_by_s = 0;
   expect(now - std::chrono::system_clock::now() > std::chrono::hours(23), "libstdc++ has the wrong time too");
 }
-void over_shared_memory(void**) { nothing_is_late_or_dead(Hosts::kShared); }
-void over_gloo(void**) {
+ddp_case(over_shared_memory) { nothing_is_late_or_dead(Hosts::kShared); }
+ddp_case(over_gloo) {
   if (gloo_is_there()) nothing_is_late_or_dead(Hosts::kGloo);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_clock_of_the_program_lies), ddp_test(over_shared_memory), ddp_test(over_gloo)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -95,7 +95,17 @@ static inline int check_teardown(void **state) {
   return check_failures == 0 ? 0 : -1;
 }
 
-/* For the table of tests: a failed check fails the test. */
+/* The head of a case, which a failed check fails: check_case(sums_are_exact) { check_int(1 + 1, 2); }
+ * It is in the list of its program, whose main() is in support/check_cases.c. */
+#define check_case(function)                                                                           \
+  static void function(void **state);                                                                  \
+  __attribute__((constructor)) static void function##_is_listed(void) {                                \
+    check_list((struct CMUnitTest){#function, function, check_setup, check_teardown, NULL}, __LINE__); \
+  }                                                                                                    \
+  static void function(__attribute__((unused)) void **of_cmocka)
+void check_list(struct CMUnitTest one, int line);
+
+/* For the table of a program that has steps around all its tests. */
 #define check_test(function) cmocka_unit_test_setup_teardown(function, check_setup, check_teardown)
 
 /* A table with this one would pass with failed checks. */

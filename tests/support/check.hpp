@@ -2,8 +2,10 @@
 // Checks that work in every thread and process of a test: they throw, and the test at the top turns that into a CMocka
 // failure. (CMocka's own assertions jump, which is allowed on the test's own thread only.)
 //
-//   void sums_are_exact(void**) { expect(1 + 1 == 2, "one and one"); }
-//   const CMUnitTest tests[] = {ddp_test(sums_are_exact)};
+//   ddp_case(sums_are_exact) { expect(1 + 1 == 2, "one and one"); }
+//
+// Such a case is in the list of its program; main() is in support/cases.cpp. A program that makes cases of templates or
+// wants steps around them has a main() and a table of its own, with ddp_test.
 #pragma once
 
 #include <exception>
@@ -64,7 +66,16 @@ void guarded(void** state) {
   _fail(__FILE__, __LINE__);
 }
 
+/// In support/cases.cpp, beside the main() that runs them: a program with another main() does not link.
+bool list_case(const char* name, CMUnitTestFunction function);
+
 }  // namespace ddp::test
+
+/// The head of a case, which may throw.
+#define ddp_case(function)                                                                                          \
+  void function(void**);                                                                                            \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(#function, ddp::test::guarded<function>); \
+  void function(void**)
 
 /// A CMUnitTest whose function may throw.
 #define ddp_test(function) \

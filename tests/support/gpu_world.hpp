@@ -74,6 +74,17 @@ inline void run_gpu_groups(int size, const std::function<void(group::Group&, int
   run_gpu_groups_with(size, world_options(), body);
 }
 
+/// The same on new GPUs, of which none was misused and nothing is left at the end.
+inline void run_on_gpus(int size, const ddp_group_options& options, const std::function<void(group::Group&, int)>& body) {
+  const FakeGpus gpus;
+  run_gpu_groups_with(size, options, body);
+  FakeGpus::expect_correct();
+  FakeGpus::expect_nothing_left();
+}
+inline void run_on_gpus(int size, const std::function<void(group::Group&, int)>& body) {
+  run_on_gpus(size, world_options(), body);
+}
+
 /// Once with NCCL's sums, once with the library's.
 inline void each_adder(const std::function<void(const ddp_group_options&)>& body) {
   for (const int32_t reproducible : {0, 1}) {

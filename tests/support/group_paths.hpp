@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
@@ -18,6 +20,12 @@ namespace ddp::test {
 
 /// kHosts: processes on made-up hosts, two ranks on each, the last one may have one. kGpu: rank r on the fake GPU r.
 enum class Path { kLocal, kShm, kGloo, kHosts, kGpu };
+
+using Paths = std::vector<Path>;
+inline const Paths kEveryHostPath = {Path::kLocal, Path::kShm, Path::kGloo, Path::kHosts};
+inline const Paths kEveryPath = {Path::kLocal, Path::kShm, Path::kGloo, Path::kHosts, Path::kGpu};
+/// The usual ones, where several hosts show nothing that Gloo does not.
+inline const Paths kThreePaths = {Path::kLocal, Path::kShm, Path::kGloo};
 
 /// What a transport needs, and how a group on it says which it is.
 struct PathRow {
@@ -125,7 +133,24 @@ void on_path(void**) {
   if (!row_of(kPath).needs_gloo || has_gloo()) Body(kPath);
 }
 
+template <void (*Body)(Path)>
+bool list_on_paths(const Paths& paths, const std::string& name) {
+  static constexpr CMUnitTestFunction kOn[] = {guarded<on_path<Body, Path::kLocal>>, guarded<on_path<Body, Path::kShm>>,
+                                               guarded<on_path<Body, Path::kGloo>>, guarded<on_path<Body, Path::kHosts>>,
+                                               guarded<on_path<Body, Path::kGpu>>};
+  static std::deque<std::string> names;
+  for (const Path path : paths)
+    list_case(names.emplace_back(name + " " + row_of(path).name).c_str(), kOn[static_cast<size_t>(path)]);
+  return true;
+}
+
 }  // namespace ddp::test
+
+/// The head of a case that runs on some transports: ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, ...); }
+#define ddp_case_on(paths, function)                                                                         \
+  void function(ddp::test::Path);                                                                            \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths<function>((paths), #function); \
+  void function([[maybe_unused]] ddp::test::Path path)
 
 /// Three CMUnitTests of a function that takes a Path and may throw.
 #define ddp_paths_test(function)                                                                                            \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads of the test, for C: run_ranks(2, "local://name", body, data) makes a group on each thread, calls the body
- * and destroys the group. */
+ * and destroys the group. check_ranks_case(sums_are_exact, 2) { ... } is a case whose body is that of each rank, `self`. */
 #ifndef DDP_TESTS_RANKS_H
 #define DDP_TESTS_RANKS_H
 
@@ -49,6 +49,22 @@ static inline void run_ranks(int32_t size, const char *place, void (*body)(rank 
   }
   for (int32_t i = 0; i < size; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
+
+#define check_ranks_case(function, size)                                               \
+  static void function##_on(rank *self);                                               \
+  check_case(function) { run_ranks(size, "local://" #function, function##_on, NULL); } \
+  static void function##_on(rank *self)
+
+/* A case of a file that has `fixture` and close_fixture(f); `opening` is a call of its open_fixture(f, ...). */
+#define check_fixture_case(function, opening) \
+  static void function##_with(fixture *f);    \
+  check_case(function) {                      \
+    fixture own, *f = &own;                   \
+    opening;                                  \
+    function##_with(f);                       \
+    close_fixture(f);                         \
+  }                                           \
+  static void function##_with(fixture *f)
 
 /* A group of this thread alone. */
 static inline ddp_group *alone(void) { return make_group("local://alone", 0, 1); }

@@ -18,12 +18,6 @@
 
 namespace ddp::test {
 
-using Paths = std::vector<Path>;
-inline const Paths kEveryHostPath = {Path::kLocal, Path::kShm, Path::kGloo, Path::kHosts};
-inline const Paths kEveryPath = {Path::kLocal, Path::kShm, Path::kGloo, Path::kHosts, Path::kGpu};
-/// The usual ones, where several hosts show nothing that Gloo does not.
-inline const Paths kThreePaths = {Path::kLocal, Path::kShm, Path::kGloo};
-
 class Suite {
  public:
   struct OnPath {

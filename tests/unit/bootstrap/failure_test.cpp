@@ -13,7 +13,7 @@ namespace {
 const Error kFirst(DDP_ERROR_PEER_FAILED, "rank 1 is gone");
 const Error kSecond(DDP_ERROR_TIMED_OUT, "rank 2 is late");
 
-void the_first_cause_stays(void**) {
+ddp_case(the_first_cause_stays) {
   bootstrap::Failure failure;
   failure.check();
   expect(!failure.broken() && !failure.cause(), "whole");
@@ -21,7 +21,7 @@ void the_first_cause_stays(void**) {
   expect_equal(expect_error(DDP_ERROR_PEER_FAILED, [&] { failure.check(); }), kFirst.text(), "the text");
 }
 
-void wakers_are_called_once(void**) {
+ddp_case(wakers_are_called_once) {
   bootstrap::Failure failure;
   int calls = 0;
   failure.add_waker([&] { ++calls; });
@@ -32,7 +32,7 @@ void wakers_are_called_once(void**) {
   expect_equal(calls, 2, "a late one is called at once");
 }
 
-void a_goodbye_wakes_nobody_but_a_later_fault_does(void**) {
+ddp_case(a_goodbye_wakes_nobody_but_a_later_fault_does) {
   bootstrap::Failure failure;
   int calls = 0;
   failure.add_waker([&] { ++calls; });
@@ -43,7 +43,7 @@ void a_goodbye_wakes_nobody_but_a_later_fault_does(void**) {
   expect_equal(failure.cause()->text(), kFirst.text(), "the cause");
 }
 
-void one_of_many_threads_is_first(void**) {
+ddp_case(one_of_many_threads_is_first) {
   bootstrap::Failure failure;
   std::atomic<int> firsts{0};
   std::atomic<int> calls{0};
@@ -56,11 +56,3 @@ void one_of_many_threads_is_first(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(the_first_cause_stays), ddp_test(wakers_are_called_once),
-                              ddp_test(a_goodbye_wakes_nobody_but_a_later_fault_does),
-                              ddp_test(one_of_many_threads_is_first)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

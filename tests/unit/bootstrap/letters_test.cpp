@@ -17,7 +17,7 @@ namespace {
 
 using Read = std::vector<std::pair<int32_t, std::string>>;
 
-void letters_wait_for_their_reader(void**) {
+ddp_case(letters_wait_for_their_reader) {
   bootstrap::Letters letters;
   Read read;
   letters.deliver(3, "first");
@@ -30,7 +30,7 @@ void letters_wait_for_their_reader(void**) {
   expect_equal(read.size(), size_t{3}, "letters that were read");
 }
 
-void threads_write_to_each_other(void**) {
+ddp_case(threads_write_to_each_other) {
   run_ranks(3, [](int rank) {
     const auto control = bootstrap::join_local_hub("letters", rank, 3, os::Deadline::in_ms(20'000), 20'000);
     std::mutex mutex;
@@ -52,7 +52,7 @@ void threads_write_to_each_other(void**) {
   });
 }
 
-void a_letter_that_is_too_long_is_refused(void**) {
+ddp_case(a_letter_that_is_too_long_is_refused) {
   const bootstrap::messages::Letter letter{2, std::string(bootstrap::limits::kLetterBytes, 'x')};
   const bootstrap::messages::Letter read =
       bootstrap::messages::read<bootstrap::messages::Letter>(bootstrap::messages::write(letter));
@@ -66,13 +66,3 @@ void a_letter_that_is_too_long_is_refused(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(letters_wait_for_their_reader),
-      ddp_test(threads_write_to_each_other),
-      ddp_test(a_letter_that_is_too_long_is_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

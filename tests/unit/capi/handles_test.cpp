@@ -20,7 +20,7 @@ using Other = capi::HandleTable<Object, thing, 0x78>;
 
 std::shared_ptr<Object> object(int value) { return std::make_shared<Object>(Object{value}); }
 
-void a_live_handle_finds_its_object(void**) {
+ddp_case(a_live_handle_finds_its_object) {
   Table& table = Table::instance();
   thing* const a = table.add(object(1));
   thing* const b = table.add(object(2));
@@ -30,7 +30,7 @@ void a_live_handle_finds_its_object(void**) {
   (void)table.remove(b);
 }
 
-void a_destroyed_foreign_or_invented_handle_finds_nothing(void**) {
+ddp_case(a_destroyed_foreign_or_invented_handle_finds_nothing) {
   Table& table = Table::instance();
   thing* const old = table.add(object(1));
   (void)table.remove(old);
@@ -43,7 +43,7 @@ void a_destroyed_foreign_or_invented_handle_finds_nothing(void**) {
   (void)table.remove(fresh);
 }
 
-void using_and_destroying_at_once_is_safe(void**) {
+ddp_case(using_and_destroying_at_once_is_safe) {
   Table& table = Table::instance();
   for (int round = 0; round < 200; ++round) {
     thing* const handle = table.add(object(5));
@@ -61,11 +61,3 @@ void using_and_destroying_at_once_is_safe(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_live_handle_finds_its_object),
-                              ddp_test(a_destroyed_foreign_or_invented_handle_finds_nothing),
-                              ddp_test(using_and_destroying_at_once_is_safe)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

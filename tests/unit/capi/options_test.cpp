@@ -20,7 +20,7 @@ struct Newer {
 
 constexpr Options kDefaults{0, 1, 2, 3};
 
-void init_writes_what_the_caller_has_room_for(void**) {
+ddp_case(init_writes_what_the_caller_has_room_for) {
   Newer newer;
   std::memset(static_cast<void*>(&newer), 0xee, sizeof newer);
   capi::init_options(&newer.known, sizeof newer, kDefaults, "f");
@@ -33,14 +33,14 @@ void init_writes_what_the_caller_has_room_for(void**) {
          "an older program's is untouched");
 }
 
-void reading_takes_what_both_know(void**) {
+ddp_case(reading_takes_what_both_know) {
   Options given{12, 7, 8, 9};
   const Options read = capi::read_options(&given, kDefaults, "f");
   expect(read.first == 7 && read.second == 2 && read.third == 3, "the rest are defaults");
   expect(capi::read_options<Options>(nullptr, kDefaults, "f").first == 1, "NULL: defaults");
 }
 
-void a_field_from_the_future_is_refused_unless_it_is_zero(void**) {
+ddp_case(a_field_from_the_future_is_refused_unless_it_is_zero) {
   Newer newer{{sizeof(Newer), 7, 8, 9}, 0};
   expect(capi::read_options(&newer.known, kDefaults, "f").third == 9, "zero");
   newer.unknown = 1;
@@ -48,7 +48,7 @@ void a_field_from_the_future_is_refused_unless_it_is_zero(void**) {
                   "update the library");
 }
 
-void a_struct_without_a_size_is_refused(void**) {
+ddp_case(a_struct_without_a_size_is_refused) {
   Options given{0, 7, 8, 9};
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)capi::read_options(&given, kDefaults, "f"); });
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { capi::init_options(&given, 4, kDefaults, "f"); });
@@ -57,11 +57,3 @@ void a_struct_without_a_size_is_refused(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(init_writes_what_the_caller_has_room_for), ddp_test(reading_takes_what_both_know),
-                              ddp_test(a_field_from_the_future_is_refused_unless_it_is_zero),
-                              ddp_test(a_struct_without_a_size_is_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -71,7 +71,7 @@ int64_t calls_of_a_save() {
   return faults.calls();
 }
 
-void a_save_makes_and_replaces_a_file(void**) {
+ddp_case(a_save_makes_and_replaces_a_file) {
   const TemporaryFolder folder;
   save(folder.file("a"), kOld);
   expect(read_whole(folder.file("a")) == kOld, "first save");
@@ -80,7 +80,7 @@ void a_save_makes_and_replaces_a_file(void**) {
   expect_equal(folder.names().size(), 1U, "files");
 }
 
-void without_commit_nothing_changes(void**) {
+ddp_case(without_commit_nothing_changes) {
   const TemporaryFolder folder;
   write_whole(folder.file("a"), kOld);
   {
@@ -92,14 +92,14 @@ void without_commit_nothing_changes(void**) {
   expect_equal(folder.names().size(), 1U, "files");
 }
 
-void a_commit_before_all_bytes_is_refused(void**) {
+ddp_case(a_commit_before_all_bytes_is_refused) {
   const TemporaryFolder folder;
   DurableFile file(folder.file("a"), 10);
   file.write("x", 1);
   (void)expect_error(DDP_ERROR_INTERNAL, [&] { file.commit(); });
 }
 
-void the_file_is_synced_before_the_rename_and_the_folder_after(void**) {
+ddp_case(the_file_is_synced_before_the_rename_and_the_folder_after) {
   const TemporaryFolder folder;
   const FileFaults faults({});
   save(folder.file("a"), kNew);
@@ -111,7 +111,7 @@ void the_file_is_synced_before_the_rename_and_the_folder_after(void**) {
   expect(order == wanted, "the order of calls");
 }
 
-void a_new_file_gets_what_the_umask_leaves(void**) {
+ddp_case(a_new_file_gets_what_the_umask_leaves) {
   const TemporaryFolder folder;
   const auto code = in_child([&] {
     ::umask(027);
@@ -122,7 +122,7 @@ void a_new_file_gets_what_the_umask_leaves(void**) {
   expect_equal(mode_of(folder.file("a")), 0640U, "permissions");
 }
 
-void a_replaced_file_keeps_its_permissions(void**) {
+ddp_case(a_replaced_file_keeps_its_permissions) {
   const TemporaryFolder folder;
   write_whole(folder.file("a"), kOld);
   expect(::chmod(folder.file("a").c_str(), 0604) == 0, "chmod");
@@ -135,7 +135,7 @@ void a_replaced_file_keeps_its_permissions(void**) {
   expect_equal(mode_of(folder.file("a")), 0604U, "permissions");
 }
 
-void a_link_is_replaced_and_not_followed(void**) {
+ddp_case(a_link_is_replaced_and_not_followed) {
   const TemporaryFolder folder;
   write_whole(folder.file("elsewhere"), kOld);
   expect(::symlink("elsewhere", folder.file("a").c_str()) == 0, "symlink");
@@ -144,7 +144,7 @@ void a_link_is_replaced_and_not_followed(void**) {
   expect(read_whole(folder.file("a")) == kNew, "the new file");
 }
 
-void folders_devices_and_missing_folders_are_refused(void**) {
+ddp_case(folders_devices_and_missing_folders_are_refused) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder.file("d"));
   expect(::mkfifo(folder.file("f").c_str(), 0600) == 0, "mkfifo");
@@ -155,7 +155,7 @@ void folders_devices_and_missing_folders_are_refused(void**) {
   expect_equal(folder.names().size(), 2U, "files");
 }
 
-void a_long_name_can_be_saved(void**) {
+ddp_case(a_long_name_can_be_saved) {
   const TemporaryFolder folder;
   const std::string path = folder.file(std::string(255, 'a'));
   save(path, kOld);
@@ -166,7 +166,7 @@ void a_long_name_can_be_saved(void**) {
 
 // Every call in turn, each error once and for good: afterwards the file is whole, and a save without faults works and leaves
 // no other.
-void after_any_failed_call_the_former_file_is_whole(void**) {
+ddp_case(after_any_failed_call_the_former_file_is_whole) {
   const int64_t calls = calls_of_a_save();
   expect(calls > 15, "the save makes calls");
   int refused = 0;
@@ -200,7 +200,7 @@ void after_any_failed_call_the_former_file_is_whole(void**) {
 }
 
 // Network file systems may tell of a lost write only there.
-void an_error_of_close_is_an_error_of_the_save(void**) {
+ddp_case(an_error_of_close_is_an_error_of_the_save) {
   const TemporaryFolder folder;
   write_whole(folder.file("a"), kOld);
   const FileFaults faults({.at = 1, .code = EIO, .only = "close"});
@@ -209,7 +209,7 @@ void an_error_of_close_is_an_error_of_the_save(void**) {
   expect_equal(folder.names().size(), 1U, "files");
 }
 
-void a_process_killed_at_any_call_leaves_a_whole_file(void**) {
+ddp_case(a_process_killed_at_any_call_leaves_a_whole_file) {
   const int64_t calls = calls_of_a_save();
   int old_seen = 0, new_seen = 0;
   for (int64_t at = 1; at <= calls; ++at) {
@@ -233,7 +233,7 @@ void a_process_killed_at_any_call_leaves_a_whole_file(void**) {
   expect(old_seen > 0 && new_seen > 0, "both outcomes were seen");
 }
 
-void left_overs_of_this_target_alone_are_removed(void**) {
+ddp_case(left_overs_of_this_target_alone_are_removed) {
   const TemporaryFolder folder;
   const std::string end = ".ddp-4711-0123456789abcdef.tmp";
   const std::vector<std::string> kept = {".b" + end, ".a.ddp-4711-0123456789abcde.tmp", ".a.ddp-x-0123456789abcdef.tmp",
@@ -247,7 +247,7 @@ void left_overs_of_this_target_alone_are_removed(void**) {
   expect(folder.names() == wanted, "what is left");
 }
 
-void two_saves_to_one_target_do_not_disturb_each_other(void**) {
+ddp_case(two_saves_to_one_target_do_not_disturb_each_other) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   DurableFile first(path, static_cast<int64_t>(kOld.size()));
@@ -259,7 +259,7 @@ void two_saves_to_one_target_do_not_disturb_each_other(void**) {
   expect_equal(folder.names().size(), 1U, "files");
 }
 
-void a_file_size_limit_ends_the_save_and_not_the_process(void**) {
+ddp_case(a_file_size_limit_ends_the_save_and_not_the_process) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   write_whole(path, kOld);
@@ -275,7 +275,7 @@ void a_file_size_limit_ends_the_save_and_not_the_process(void**) {
 }
 
 // On a file system of its own, where the process may mount one.
-void a_full_disk_is_found_before_anything_is_written(void**) {
+ddp_case(a_full_disk_is_found_before_anything_is_written) {
   const TemporaryFolder folder;
   const int code = in_child([&] {
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -299,25 +299,3 @@ void a_full_disk_is_found_before_anything_is_written(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_save_makes_and_replaces_a_file),
-      ddp_test(without_commit_nothing_changes),
-      ddp_test(a_commit_before_all_bytes_is_refused),
-      ddp_test(the_file_is_synced_before_the_rename_and_the_folder_after),
-      ddp_test(a_new_file_gets_what_the_umask_leaves),
-      ddp_test(a_replaced_file_keeps_its_permissions),
-      ddp_test(a_link_is_replaced_and_not_followed),
-      ddp_test(folders_devices_and_missing_folders_are_refused),
-      ddp_test(a_long_name_can_be_saved),
-      ddp_test(after_any_failed_call_the_former_file_is_whole),
-      ddp_test(an_error_of_close_is_an_error_of_the_save),
-      ddp_test(a_process_killed_at_any_call_leaves_a_whole_file),
-      ddp_test(left_overs_of_this_target_alone_are_removed),
-      ddp_test(two_saves_to_one_target_do_not_disturb_each_other),
-      ddp_test(a_file_size_limit_ends_the_save_and_not_the_process),
-      ddp_test(a_full_disk_is_found_before_anything_is_written),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -48,7 +48,7 @@ std::vector<int64_t> steps_in(const TemporaryFolder& folder) {
   return steps;
 }
 
-void names_and_steps_are_one_to_one(void**) {
+ddp_case(names_and_steps_are_one_to_one) {
   expect_equal(name_of_step(1200), std::string("step-000000001200.safetensors"), "name");
   expect_equal(name_of_step(1234567890123), std::string("step-1234567890123.safetensors"), "a long one");
   for (const int64_t step : {int64_t{0}, int64_t{7}, int64_t{999999999999}, int64_t{1000000000000}, INT64_MAX})
@@ -56,7 +56,7 @@ void names_and_steps_are_one_to_one(void**) {
   for (const char* name : kForeign) expect(!step_of_name(name), name);
 }
 
-void steps_come_with_the_greatest_first(void**) {
+ddp_case(steps_come_with_the_greatest_first) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   expect(steps_in(folder).empty(), "an empty folder");
   fill(folder, {30, 999999999999, 5, 1000000000000, 200});
@@ -66,7 +66,7 @@ void steps_come_with_the_greatest_first(void**) {
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("latest")); }), "latest");
 }
 
-void the_newest_stay_and_nothing_else_is_touched(void**) {
+ddp_case(the_newest_stay_and_nothing_else_is_touched) {
   for (const int64_t keep : {0, 1, 2, 3, 9}) {
     const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
     fill(folder, {10, 20, 30, 40, 50});
@@ -79,7 +79,7 @@ void the_newest_stay_and_nothing_else_is_touched(void**) {
   }
 }
 
-void what_cannot_be_removed_is_no_failure(void**) {
+ddp_case(what_cannot_be_removed_is_no_failure) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   std::filesystem::create_directory(folder.file(name_of_step(1)));
   fill(folder, {2, 3});
@@ -88,7 +88,7 @@ void what_cannot_be_removed_is_no_failure(void**) {
   prune(folder.file("none"), 3, 1);
 }
 
-void leftovers_of_any_step_go_unless_their_owner_lives(void**) {
+ddp_case(leftovers_of_any_step_go_unless_their_owner_lives) {
   const TemporaryFolder folder(TemporaryFolder::Where::kMemory);
   fill(folder, {3});
   const std::string dead = temporary_name(name_of_step(1)), living = temporary_name(name_of_step(2));
@@ -129,7 +129,7 @@ std::string save_elsewhere(const TemporaryFolder& folder, const std::string& job
   return text;
 }
 
-void one_job_saves_to_a_folder(void**) {
+ddp_case(one_job_saves_to_a_folder) {
   const TemporaryFolder folder;
   {
     FolderLock mine(folder.path());
@@ -144,7 +144,7 @@ void one_job_saves_to_a_folder(void**) {
 }
 
 /// A group is divided, and each part takes itself for the whole: the first part that saves in a generation has the folder.
-void one_part_of_a_job_saves_to_a_folder(void**) {
+ddp_case(one_part_of_a_job_saves_to_a_folder) {
   const TemporaryFolder folder;
   FolderLock mine(folder.path());
   mine.claim({"job", "rank 0 (host a, pid 5)", 2});
@@ -162,7 +162,7 @@ void one_part_of_a_job_saves_to_a_folder(void**) {
   mine.claim({"job", "rank 0 (host a, pid 5)", 4});
 }
 
-void a_fork_does_not_keep_the_lock(void**) {
+ddp_case(a_fork_does_not_keep_the_lock) {
   const TemporaryFolder folder;
   int ends[2];
   int begun[2];
@@ -186,14 +186,14 @@ void a_fork_does_not_keep_the_lock(void**) {
   close(ends[0]);
 }
 
-void a_folder_without_locks_is_not_guarded(void**) {
+ddp_case(a_folder_without_locks_is_not_guarded) {
   const TemporaryFolder folder;
   const FileFaults faults({.at = 1, .code = ENOLCK, .only = "lock"});
   FolderLock(folder.path()).claim({"job", "rank 0", 1});
   expect_equal(save_elsewhere(folder, "job b"), std::string("saves"), "goes on");
 }
 
-void a_lock_that_is_no_file_is_refused(void**) {
+ddp_case(a_lock_that_is_no_file_is_refused) {
   const TemporaryFolder folder;
   const std::string path = folder.file(".ddp-folder.lock");
   for (const char* kind : {"FIFO", "folder", "link"}) {
@@ -209,17 +209,3 @@ void a_lock_that_is_no_file_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(names_and_steps_are_one_to_one),
-                              ddp_test(steps_come_with_the_greatest_first),
-                              ddp_test(the_newest_stay_and_nothing_else_is_touched),
-                              ddp_test(what_cannot_be_removed_is_no_failure),
-                              ddp_test(leftovers_of_any_step_go_unless_their_owner_lives),
-                              ddp_test(one_job_saves_to_a_folder),
-                              ddp_test(one_part_of_a_job_saves_to_a_folder),
-                              ddp_test(a_fork_does_not_keep_the_lock),
-                              ddp_test(a_folder_without_locks_is_not_guarded),
-                              ddp_test(a_lock_that_is_no_file_is_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -22,7 +22,7 @@ void refused(const std::string& json, const std::string& part) {
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)parse_header(json); }), part);
 }
 
-void a_good_header_is_understood(void**) {
+ddp_case(a_good_header_is_understood) {
   const Header header = parse_header(
       R"({"__metadata__":{"a":"1","b":"é"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
       R"("s":{"data_offsets":[24,32],"shape":[],"dtype":"I64"},"none":{"dtype":"U8","shape":[0,7],"data_offsets":[32,32]}}   )");
@@ -34,15 +34,15 @@ void a_good_header_is_understood(void**) {
   expect_equal(header.data_bytes(), 32, "bytes of data");
 }
 
-void an_empty_header_is_understood(void**) { expect_equal(parse_header("{}").data_bytes(), 0, "bytes of data"); }
+ddp_case(an_empty_header_is_understood) { expect_equal(parse_header("{}").data_bytes(), 0, "bytes of data"); }
 
-void tensors_are_sorted_by_offset(void**) {
+ddp_case(tensors_are_sorted_by_offset) {
   const Header header = parse_header(
       R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]},"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})");
   expect_equal(header.tensors[0].name, "a", "the first");
 }
 
-void text_that_is_not_strict_json_is_refused(void**) {
+ddp_case(text_that_is_not_strict_json_is_refused) {
   refused("", "does not begin with {");
   refused(" {}", "does not begin with {");
   refused("[]", "does not begin with {");
@@ -58,7 +58,7 @@ void text_that_is_not_strict_json_is_refused(void**) {
   refused(std::string("{\"__metadata__\":{\"a\":\"\0\"}}", 26), "not valid JSON");
 }
 
-void keys_twice_are_refused(void**) {
+ddp_case(keys_twice_are_refused) {
   const std::string w = R"("w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   refused("{" + w + "," + w + "}", "the tensor \"w\" twice");
   refused(R"({"__metadata__":{},"__metadata__":{}})", "__metadata__ twice");
@@ -66,13 +66,13 @@ void keys_twice_are_refused(void**) {
   refused(with_tensor(R"("dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0])"), "field \"dtype\" twice");
 }
 
-void metadata_is_texts_only(void**) {
+ddp_case(metadata_is_texts_only) {
   for (const char* value : {"1", "-1", "1.5", "true", "null", "[]", "{}", "[\"a\"]"})
     refused(std::string("{\"__metadata__\":{\"a\":") + value + "}}", "where it does not belong");
   refused(R"({"__metadata__":"a"})", "a text where it does not belong");
 }
 
-void tensors_have_their_three_fields_and_no_other(void**) {
+ddp_case(tensors_have_their_three_fields_and_no_other) {
   refused(with_tensor(R"("dtype":"U8","shape":[0])"), "lacks its dtype, shape or data_offsets");
   refused(with_tensor(""), "lacks");
   refused(with_tensor(R"("dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1)"), "unknown field \"x\"");
@@ -89,7 +89,7 @@ void tensors_have_their_three_fields_and_no_other(void**) {
           "more than 16 dimensions");
 }
 
-void numbers_are_plain_integers(void**) {
+ddp_case(numbers_are_plain_integers) {
   for (const char* number :
        {"-1", "-0", "1.0", "1e2", "01", "+1", "0x1", "18446744073709551616", "9223372036854775808", "1E0"})
     (void)expect_error(DDP_ERROR_IO, [&] {
@@ -97,14 +97,14 @@ void numbers_are_plain_integers(void**) {
     });
 }
 
-void names_have_limits(void**) {
+ddp_case(names_have_limits) {
   const std::string rest = R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
   (void)parse_header("{\"" + std::string(kMaxNameBytes, 'n') + rest);
   refused("{\"" + std::string(kMaxNameBytes + 1, 'n') + rest, "a name of 1281 bytes");
   refused("{\"a\\u0000b" + rest, "a NUL byte");
 }
 
-void sizes_are_checked_without_overflow(void**) {
+ddp_case(sizes_are_checked_without_overflow) {
   refused(with_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), "is F32 [2] but has the data [0, 4)");
   refused(with_tensor(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), "has the data [4, 0)");
   refused(with_tensor(R"("dtype":"F4","shape":[1],"data_offsets":[0,0])"), "has the data");
@@ -113,7 +113,7 @@ void sizes_are_checked_without_overflow(void**) {
   (void)parse_header(with_tensor(R"("dtype":"F4","shape":[2],"data_offsets":[0,1])"));
 }
 
-void data_has_no_hole_and_no_overlap(void**) {
+ddp_case(data_has_no_hole_and_no_overlap) {
   const auto two = [](int a0, int a1, int b0, int b1) {
     const auto tensor = [](const char* name, int from, int to) {
       return "\"" + std::string(name) + "\":{\"dtype\":\"U8\",\"shape\":[" + std::to_string(to - from) +
@@ -128,12 +128,12 @@ void data_has_no_hole_and_no_overlap(void**) {
   refused(two(0, 4, 0, 4), "begins at 0 instead of 4");
 }
 
-void nesting_does_not_recurse(void**) {
+ddp_case(nesting_does_not_recurse) {
   refused("{\"a\":" + std::string(1'000'000, '[') + "}", "a list where it does not belong");
   refused("{\"a\":{\"shape\":" + std::string(1'000'000, '[') + "}", "a list where it does not belong");
 }
 
-void the_length_is_checked_before_it_is_used(void**) {
+ddp_case(the_length_is_checked_before_it_is_used) {
   const auto bytes = [](uint64_t length) {
     std::string text(8, '\0');
     std::memcpy(text.data(), &length, 8);
@@ -146,7 +146,7 @@ void the_length_is_checked_before_it_is_used(void**) {
   (void)expect_error(DDP_ERROR_IO, [&] { (void)parse_length("1234567", 1000); });
 }
 
-void what_is_written_is_read_again(void**) {
+ddp_case(what_is_written_is_read_again) {
   std::mt19937 random(7);
   const char* const dtypes[] = {"F64", "F32", "F16", "BF16", "I64", "I32", "U8"};
   for (int round = 0; round < 200; ++round) {
@@ -182,7 +182,7 @@ void what_is_written_is_read_again(void**) {
   }
 }
 
-void a_name_that_is_not_utf8_is_not_written(void**) {
+ddp_case(a_name_that_is_not_utf8_is_not_written) {
   Header header;
   header.metadata["a"] = "\xff";
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)serialize_header(header); });
@@ -190,24 +190,3 @@ void a_name_that_is_not_utf8_is_not_written(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_good_header_is_understood),
-      ddp_test(an_empty_header_is_understood),
-      ddp_test(tensors_are_sorted_by_offset),
-      ddp_test(text_that_is_not_strict_json_is_refused),
-      ddp_test(keys_twice_are_refused),
-      ddp_test(metadata_is_texts_only),
-      ddp_test(tensors_have_their_three_fields_and_no_other),
-      ddp_test(numbers_are_plain_integers),
-      ddp_test(names_have_limits),
-      ddp_test(sizes_are_checked_without_overflow),
-      ddp_test(data_has_no_hole_and_no_overlap),
-      ddp_test(nesting_does_not_recurse),
-      ddp_test(the_length_is_checked_before_it_is_used),
-      ddp_test(what_is_written_is_read_again),
-      ddp_test(a_name_that_is_not_utf8_is_not_written),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -24,7 +24,7 @@ std::string example() {
   return make_head(header, {0x0123456789abcdefULL});
 }
 
-void a_head_is_read_as_it_was_made(void**) {
+ddp_case(a_head_is_read_as_it_was_made) {
   const std::string head = example();
   const Layout layout = read_head(head);
   expect(!layout.plain, "it is one of libddp");
@@ -36,9 +36,9 @@ void a_head_is_read_as_it_was_made(void**) {
   expect_equal(layout.file_bytes, layout.data_begin + 8, "size of the file");
 }
 
-void the_same_content_gives_the_same_bytes(void**) { expect(example() == example(), "two heads"); }
+ddp_case(the_same_content_gives_the_same_bytes) { expect(example() == example(), "two heads"); }
 
-void any_flipped_bit_is_found(void**) {
+ddp_case(any_flipped_bit_is_found) {
   const std::string head = example();
   for (size_t bit = 0; bit < head.size() * 8; ++bit) {
     std::string damaged = head;
@@ -53,7 +53,7 @@ void any_flipped_bit_is_found(void**) {
   }
 }
 
-void any_changed_byte_is_found(void**) {
+ddp_case(any_changed_byte_is_found) {
   const std::string head = example();
   std::mt19937 random(11);
   for (int round = 0; round < 5000; ++round) {
@@ -64,26 +64,26 @@ void any_changed_byte_is_found(void**) {
   }
 }
 
-void any_cut_is_found(void**) {
+ddp_case(any_cut_is_found) {
   const std::string head = example();
   for (size_t size = 0; size < head.size(); ++size)
     (void)expect_error(DDP_ERROR_IO, [&] { (void)read_head(std::string_view(head).substr(0, size)); });
 }
 
-void a_file_of_another_program_is_plain(void**) {
+ddp_case(a_file_of_another_program_is_plain) {
   Header header;
   header.metadata = {{"format", "pt"}, {"user.key", "not ours"}};
   const Layout layout = read_head(serialize_header(header));
   expect(layout.plain && layout.prefix.empty() && layout.hashes.empty(), "plain");
 }
 
-void a_newer_format_is_refused_with_the_remedy(void**) {
+ddp_case(a_newer_format_is_refused_with_the_remedy) {
   Header header;
   header.metadata = {{kFormatKey, "3"}};
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }), "update the library");
 }
 
-void texts_of_libddp_without_their_checksum_are_refused(void**) {
+ddp_case(texts_of_libddp_without_their_checksum_are_refused) {
   Header header;
   header.metadata = {{kFormatKey, "1"}, {kPrefixKey, "ddp:"}};
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }),
@@ -93,7 +93,7 @@ void texts_of_libddp_without_their_checksum_are_refused(void**) {
                   "lacks the text ddp.format");
 }
 
-void a_file_that_declares_no_checksum_is_read_unchecked(void**) {
+ddp_case(a_file_that_declares_no_checksum_is_read_unchecked) {
   Header header;
   header.metadata = {{kFormatKey, "1"}, {kPrefixKey, "ddp:"}, {kChecksumKey, kNoChecksum}};
   const Layout layout = read_head(serialize_header(header));
@@ -104,7 +104,7 @@ void a_file_that_declares_no_checksum_is_read_unchecked(void**) {
   expect(read_head(example()).checked, "a file of libddp is checked");
 }
 
-void hexadecimal_numbers_are_strict(void**) {
+ddp_case(hexadecimal_numbers_are_strict) {
   uint64_t value = 0;
   expect_equal(to_hex(0xabcULL), "0000000000000abc", "text");
   expect(from_hex("0000000000000abc", &value) && value == 0xabcU, "and back");
@@ -114,19 +114,3 @@ void hexadecimal_numbers_are_strict(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_head_is_read_as_it_was_made),
-      ddp_test(the_same_content_gives_the_same_bytes),
-      ddp_test(any_flipped_bit_is_found),
-      ddp_test(any_changed_byte_is_found),
-      ddp_test(any_cut_is_found),
-      ddp_test(a_file_of_another_program_is_plain),
-      ddp_test(a_newer_format_is_refused_with_the_remedy),
-      ddp_test(texts_of_libddp_without_their_checksum_are_refused),
-      ddp_test(a_file_that_declares_no_checksum_is_read_unchecked),
-      ddp_test(hexadecimal_numbers_are_strict),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -20,7 +20,7 @@ struct Table : Parameters {
   }
 };
 
-void users_names_stay_and_others_get_a_prefix_that_no_user_has(void**) {
+ddp_case(users_names_stay_and_others_get_a_prefix_that_no_user_has) {
   std::vector<float> memory;
   const std::vector<std::string> names = {"w", "ddp:optimizer/w.exp_avg", "ddp1:x", "optimizer/w.exp_avg", "ddp"};
   const Table table(names, memory);
@@ -36,7 +36,7 @@ void users_names_stay_and_others_get_a_prefix_that_no_user_has(void**) {
   expect_equal(in_file.size(), 7U, "names");
 }
 
-void every_tensor_is_aligned_in_the_file(void**) {
+ddp_case(every_tensor_is_aligned_in_the_file) {
   double a = 0;
   float b = 0;
   unsigned char c[3] = {};
@@ -54,7 +54,7 @@ void every_tensor_is_aligned_in_the_file(void**) {
   }
 }
 
-void names_that_a_file_can_not_hold_are_refused(void**) {
+ddp_case(names_that_a_file_can_not_hold_are_refused) {
   std::vector<float> memory;
   for (const char* name : {"__metadata__", "\xff"}) {
     const Table table({name}, memory);
@@ -67,7 +67,7 @@ void names_that_a_file_can_not_hold_are_refused(void**) {
   });
 }
 
-void the_cap_of_the_header_grows_with_the_model(void**) {
+ddp_case(the_cap_of_the_header_grows_with_the_model) {
   std::vector<float> memory;
   const int64_t small = header_cap(Table({"w"}, memory));
   const int64_t large = header_cap(Table({"w", std::string(1000, 'x')}, memory));
@@ -77,13 +77,3 @@ void the_cap_of_the_header_grows_with_the_model(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(users_names_stay_and_others_get_a_prefix_that_no_user_has),
-      ddp_test(every_tensor_is_aligned_in_the_file),
-      ddp_test(names_that_a_file_can_not_hold_are_refused),
-      ddp_test(the_cap_of_the_header_grows_with_the_model),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -40,12 +40,12 @@ std::vector<size_t> match(const std::vector<Item>& items, const Layout& layout, 
 
 const std::vector<Item> kModel = {item(Part::kModel, "w", {2, 3}), item(Part::kModel, "b", {3})};
 
-void a_file_of_the_same_model_matches(void**) {
+ddp_case(a_file_of_the_same_model_matches) {
   const auto found = match({kModel[1], kModel[0]}, file_of(kModel), false, false);
   expect(found == std::vector<size_t>{1, 0}, "places");
 }
 
-void differences_are_named_with_counts(void**) {
+ddp_case(differences_are_named_with_counts) {
   const std::vector<Item> here = {item(Part::kModel, "w", {2, 4}), item(Part::kModel, "new", {1})};
   const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(here, file_of(kModel), false, false); });
   expect_equal(text,
@@ -55,7 +55,7 @@ void differences_are_named_with_counts(void**) {
                "text");
 }
 
-void a_dtype_or_a_rank_is_a_difference(void**) {
+ddp_case(a_dtype_or_a_rank_is_a_difference) {
   for (const Item& other :
        {item(Part::kModel, "b", {3}, DDP_F16), item(Part::kModel, "b", {3, 1}), item(Part::kModel, "b", {})})
     expect_contains(expect_error(DDP_ERROR_MISMATCH,
@@ -65,14 +65,14 @@ void a_dtype_or_a_rank_is_a_difference(void**) {
                     "1 different");
 }
 
-void only_the_first_few_are_listed(void**) {
+ddp_case(only_the_first_few_are_listed) {
   std::vector<Item> many;
   for (int i = 0; i < 100; ++i) many.push_back(item(Part::kModel, "p" + std::to_string(i), {1}));
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(many, file_of({}), false, false); }),
                   "100 missing (\"p0\" F32 [1], \"p1\" F32 [1], \"p2\" F32 [1], ...)");
 }
 
-void the_optimizer_in_a_file_is_ignored_unless_asked_for(void**) {
+ddp_case(the_optimizer_in_a_file_is_ignored_unless_asked_for) {
   std::vector<Item> all = kModel;
   all.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
   all.push_back(item(Part::kEma, "0.9.w", {2, 3}));
@@ -84,13 +84,13 @@ void the_optimizer_in_a_file_is_ignored_unless_asked_for(void**) {
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(all, file_of(kModel), true, true); }), "2 missing");
 }
 
-void a_wrappers_prefix_is_recognised(void**) {
+ddp_case(a_wrappers_prefix_is_recognised) {
   const Layout layout = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }),
                   "begin with \"module.\"");
 }
 
-void a_partial_load_takes_what_both_have(void**) {
+ddp_case(a_partial_load_takes_what_both_have) {
   std::vector<Item> here = {kModel[1], item(Part::kModel, "new", {4}), item(Part::kOptimizer, "b.exp_avg", {3})};
   std::vector<Item> there = kModel;
   there.push_back(item(Part::kOptimizer, "w.exp_avg", {2, 3}));
@@ -104,7 +104,7 @@ void a_partial_load_takes_what_both_have(void**) {
          "unexpected");
 }
 
-void a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common(void**) {
+ddp_case(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common) {
   const std::vector<Item> other = {kModel[0], item(Part::kModel, "b", {4})};
   const std::string text =
       expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(other, file_of(kModel), false, false, true); });
@@ -115,17 +115,3 @@ void a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common(void
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_file_of_the_same_model_matches),
-      ddp_test(differences_are_named_with_counts),
-      ddp_test(a_dtype_or_a_rank_is_a_difference),
-      ddp_test(only_the_first_few_are_listed),
-      ddp_test(the_optimizer_in_a_file_is_ignored_unless_asked_for),
-      ddp_test(a_wrappers_prefix_is_recognised),
-      ddp_test(a_partial_load_takes_what_both_have),
-      ddp_test(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -24,7 +24,7 @@ std::string text_of(const std::string& path) {
 
 void make(const TemporaryFolder& folder, const std::string& name) { std::ofstream(folder.file(name)) << "x"; }
 
-void a_similar_name_is_suggested(void**) {
+ddp_case(a_similar_name_is_suggested) {
   const TemporaryFolder folder;
   make(folder, "digits.safetensors");
   make(folder, "other.safetensors");
@@ -32,7 +32,7 @@ void a_similar_name_is_suggested(void**) {
   expect_contains(text_of(folder.file("digits.safetensor")), "did you mean");
 }
 
-void else_the_checkpoints_are_named(void**) {
+ddp_case(else_the_checkpoints_are_named) {
   const TemporaryFolder folder;
   make(folder, "notes.txt");
   expect_contains(text_of(folder.file("epoch-7")), "has no .safetensors file; check the path");
@@ -42,14 +42,14 @@ void else_the_checkpoints_are_named(void**) {
       " has \"a-training.safetensors\", \"b-training.safetensors\", \"c-training.safetensors\" and 2 more; check the path");
 }
 
-void a_missing_folder_is_named_and_not_to_be_made(void**) {
+ddp_case(a_missing_folder_is_named_and_not_to_be_made) {
   const TemporaryFolder folder;
   const std::string text = text_of(folder.file("nowhere/model.safetensors"));
   expect_contains(text, "the folder \"" + folder.file("nowhere") + "\" does not exist; check the path");
   expect(text.find("make") == std::string::npos, text);
 }
 
-void a_relative_path_shows_the_working_folder(void**) {
+ddp_case(a_relative_path_shows_the_working_folder) {
   char here[4096];
   expect(getcwd(here, sizeof here) != nullptr, "getcwd");
   expect_contains(text_of("no-such-checkpoint"),
@@ -57,7 +57,7 @@ void a_relative_path_shows_the_working_folder(void**) {
   expect_contains(text_of("no/such/file"), "the folder \"no/such\" does not exist");
 }
 
-void odd_paths_do_no_harm(void**) {
+ddp_case(odd_paths_do_no_harm) {
   const TemporaryFolder folder;
   make(folder, "x");
   for (const std::string& path :
@@ -66,14 +66,3 @@ void odd_paths_do_no_harm(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_similar_name_is_suggested),
-      ddp_test(else_the_checkpoints_are_named),
-      ddp_test(a_missing_folder_is_named_and_not_to_be_made),
-      ddp_test(a_relative_path_shows_the_working_folder),
-      ddp_test(odd_paths_do_no_harm),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

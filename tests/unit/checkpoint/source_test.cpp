@@ -35,7 +35,7 @@ std::string read(Source& source, int64_t offset, int64_t bytes) {
   return text;
 }
 
-void a_file_is_read_at_any_offset(void**) {
+ddp_case(a_file_is_read_at_any_offset) {
   const TemporaryFolder folder;
   write_whole(folder.file("a"), "0123456789");
   Source source = Source::from_file(folder.file("a"));
@@ -45,7 +45,7 @@ void a_file_is_read_at_any_offset(void**) {
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read(source, 8, 3); }), "ends before byte 11");
 }
 
-void a_stream_is_read_as_a_file(void**) {
+ddp_case(a_stream_is_read_as_a_file) {
   Stream stream{"0123456789"};
   Source source = Source::from_stream(std::ref(stream));
   expect_equal(read(source, 2, 2), "23", "the middle");
@@ -56,7 +56,7 @@ void a_stream_is_read_as_a_file(void**) {
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read(source, 9, 2); }), "ends before byte 11");
 }
 
-void an_endless_stream_is_not_kept(void**) {
+ddp_case(an_endless_stream_is_not_kept) {
   int64_t given = 0;
   Source source = Source::from_stream([&](void*, int64_t capacity) {
     given += capacity;
@@ -66,14 +66,14 @@ void an_endless_stream_is_not_kept(void**) {
   expect(given <= 5'000'001, "what was taken: " + std::to_string(given));
 }
 
-void a_callback_that_fails_is_named(void**) {
+ddp_case(a_callback_that_fails_is_named) {
   for (const int64_t result : {int64_t{-1}, int64_t{1} << 40}) {
     Source source = Source::from_stream([&](void*, int64_t) { return result; });
     expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { (void)source.size(10); }), "returned " + std::to_string(result));
   }
 }
 
-void what_is_no_file_is_refused_at_once(void**) {
+ddp_case(what_is_no_file_is_refused_at_once) {
   const TemporaryFolder folder;
   expect(::mkfifo(folder.file("f").c_str(), 0600) == 0, "mkfifo");
   expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)Source::from_file(folder.file("f")); }), "pipe");
@@ -83,7 +83,7 @@ void what_is_no_file_is_refused_at_once(void**) {
                   "there is no such file");
 }
 
-void any_failing_call_is_an_error_and_short_reads_are_not(void**) {
+ddp_case(any_failing_call_is_an_error_and_short_reads_are_not) {
   const TemporaryFolder folder;
   write_whole(folder.file("a"), "0123456789");
   const auto use = [&] {
@@ -103,12 +103,3 @@ void any_failing_call_is_an_error_and_short_reads_are_not(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_file_is_read_at_any_offset),       ddp_test(a_stream_is_read_as_a_file),
-      ddp_test(an_endless_stream_is_not_kept),      ddp_test(a_callback_that_fails_is_named),
-      ddp_test(what_is_no_file_is_refused_at_once), ddp_test(any_failing_call_is_an_error_and_short_reads_are_not),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

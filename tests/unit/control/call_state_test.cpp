@@ -13,7 +13,7 @@ namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
 
-void every_call_has_its_name(void**) {
+ddp_case(every_call_has_its_name) {
   for (uint16_t at = 1; at <= static_cast<uint16_t>(bootstrap::kLastUserCall); ++at) {
     const auto call = static_cast<bootstrap::UserCall>(at);
     expect_contains(bootstrap::name_of(call), "ddp_");
@@ -27,7 +27,7 @@ void every_call_has_its_name(void**) {
   expect_equal(bootstrap::describe_call(bootstrap::UserCall::kNone, "plan"), std::string("\"plan\""), "no call");
 }
 
-void a_rank_is_blocked_while_its_caller_waits(void**) {
+ddp_case(a_rank_is_blocked_while_its_caller_waits) {
   bootstrap::CallState state;
   state.join_collective(4);
   state.join_gather(2);
@@ -45,14 +45,14 @@ void a_rank_is_blocked_while_its_caller_waits(void**) {
   expect(!state.blocked().has_value() && state.inside() == 0, "it is over");
 }
 
-void a_wait_that_is_not_counted_is_none(void**) {
+ddp_case(a_wait_that_is_not_counted_is_none) {
   bootstrap::CallState state;
   const bootstrap::CallState::In in(state, bootstrap::UserCall::kBarrier);
   const bootstrap::CallState::Waiting waiting(state, Exchange::kCollective, 0);
   expect(!state.blocked().has_value(), "nobody knows what it waits in");
 }
 
-void a_rank_whose_queue_waits_is_blocked_only_with_its_caller(void**) {
+ddp_case(a_rank_whose_queue_waits_is_blocked_only_with_its_caller) {
   bootstrap::CallState state;
   state.join_collective(9);
   const auto with_lane_at = [&](uint64_t number, auto&& look) {
@@ -73,7 +73,7 @@ void a_rank_whose_queue_waits_is_blocked_only_with_its_caller(void**) {
 }
 
 /// Else a rank whose queue has another bucket to come to would be taken for one that never comes.
-void a_queue_that_works_joins_what_is_started(void**) {
+ddp_case(a_queue_that_works_joins_what_is_started) {
   bootstrap::CallState state;
   state.join_collective(4, 0);
   state.join_collective(2, 1);
@@ -89,7 +89,7 @@ void a_queue_that_works_joins_what_is_started(void**) {
       "what it has joined");
 }
 
-void a_rank_with_two_threads_in_calls_is_not_blocked(void**) {
+ddp_case(a_rank_with_two_threads_in_calls_is_not_blocked) {
   bootstrap::CallState state;
   const bootstrap::CallState::In in(state, bootstrap::UserCall::kBarrier);
   const bootstrap::CallState::Waiting waiting(state, Exchange::kCollective, 1);
@@ -102,7 +102,7 @@ void a_rank_with_two_threads_in_calls_is_not_blocked(void**) {
   expect(state.blocked().has_value(), "one thread again");
 }
 
-void ranks_in_one_pass_compare_equal(void**) {
+ddp_case(ranks_in_one_pass_compare_equal) {
   bootstrap::CallState state;
   collective::Stamp library_thread;
   collective::sign(library_thread, state, 0);
@@ -121,7 +121,7 @@ void ranks_in_one_pass_compare_equal(void**) {
          "answers another call");
 }
 
-void a_request_is_known_by_the_call_that_posted_it(void**) {
+ddp_case(a_request_is_known_by_the_call_that_posted_it) {
   bootstrap::CallState state;
   collective::Stamp by_thread, by_caller;
   const bootstrap::CallState::Requested requested(state, bootstrap::UserCall::kPostAllReduce);
@@ -137,7 +137,7 @@ void a_request_is_known_by_the_call_that_posted_it(void**) {
   expect(blocked->number == 4 && blocked->channel == bootstrap::kRequestChannel, "where");
 }
 
-void only_a_wait_that_lasts_is_told_and_its_end(void**) {
+ddp_case(only_a_wait_that_lasts_is_told_and_its_end) {
   bootstrap::CallState state;
   bootstrap::CallWatch watch;
   int64_t now = 0;
@@ -164,19 +164,3 @@ void only_a_wait_that_lasts_is_told_and_its_end(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(every_call_has_its_name),
-      ddp_test(a_rank_is_blocked_while_its_caller_waits),
-      ddp_test(a_wait_that_is_not_counted_is_none),
-      ddp_test(a_rank_whose_queue_waits_is_blocked_only_with_its_caller),
-      ddp_test(a_queue_that_works_joins_what_is_started),
-      ddp_test(a_rank_with_two_threads_in_calls_is_not_blocked),
-      ddp_test(ranks_in_one_pass_compare_equal),
-      ddp_test(a_request_is_known_by_the_call_that_posted_it),
-      ddp_test(only_a_wait_that_lasts_is_told_and_its_end),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

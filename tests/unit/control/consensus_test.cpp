@@ -34,7 +34,7 @@ void on_all(const std::string& name, Body&& body, Then&& then) {
   });
 }
 
-void all_get_what_all_bodies_gave(void**) {
+ddp_case(all_get_what_all_bodies_gave) {
   on_all(
       "gave", [](int rank) { return std::string(static_cast<size_t>(rank), 'x'); },
       [](const std::vector<std::string>& given, const std::optional<Error>& problem) {
@@ -43,7 +43,7 @@ void all_get_what_all_bodies_gave(void**) {
       });
 }
 
-void the_error_of_the_first_rank_is_that_of_all(void**) {
+ddp_case(the_error_of_the_first_rank_is_that_of_all) {
   const auto fail = [](int rank) {
     if (rank > 0) throw make_error(DDP_ERROR_IO, "rank %d", rank);
   };
@@ -54,7 +54,7 @@ void the_error_of_the_first_rank_is_that_of_all(void**) {
   });
 }
 
-void a_lack_of_memory_comes_before_other_errors(void**) {
+ddp_case(a_lack_of_memory_comes_before_other_errors) {
   const auto fail = [](int rank) {
     if (rank == 0) throw Error(DDP_ERROR_IO, "what came of it");
     if (rank == 2) throw std::bad_alloc();
@@ -66,12 +66,3 @@ void a_lack_of_memory_comes_before_other_errors(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(all_get_what_all_bodies_gave),
-      ddp_test(the_error_of_the_first_rank_is_that_of_all),
-      ddp_test(a_lack_of_memory_comes_before_other_errors),
-  };
-  return cmocka_run_group_tests_name("consensus", tests, nullptr, nullptr);
-}

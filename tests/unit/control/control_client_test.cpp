@@ -46,7 +46,7 @@ size_t count(const std::vector<bootstrap::ClientAction>& actions, bootstrap::Cli
   return n;
 }
 
-void a_connection_lost_before_the_group_forms_is_no_failure(void**) {
+ddp_case(a_connection_lost_before_the_group_forms_is_no_failure) {
   bootstrap::ClientState state = started();
   state.closed(2 * kMs);
   const auto actions = state.take();
@@ -54,7 +54,7 @@ void a_connection_lost_before_the_group_forms_is_no_failure(void**) {
   expect_equal(count(actions, bootstrap::ClientAction::Kind::kFailed), size_t{0}, "failed");
 }
 
-void tables_that_cannot_be_right_are_refused(void**) {
+ddp_case(tables_that_cannot_be_right_are_refused) {
   for (const std::string& table : {table_of(3), table_of(1), table_of(2, 0, 5), table_of(2, 5, -1), std::string("x")}) {
     bootstrap::ClientState state = started();
     bool refused = false;
@@ -67,7 +67,7 @@ void tables_that_cannot_be_right_are_refused(void**) {
   }
 }
 
-void rank_0_is_named_when_its_connection_closes(void**) {
+ddp_case(rank_0_is_named_when_its_connection_closes) {
   bootstrap::ClientState state = running();
   state.closed(2 * kMs);
   const auto actions = state.take();
@@ -78,7 +78,7 @@ void rank_0_is_named_when_its_connection_closes(void**) {
   expect(state.take().empty(), "only the first cause counts");
 }
 
-void rank_0_is_named_when_it_is_silent(void**) {
+ddp_case(rank_0_is_named_when_it_is_silent) {
   bootstrap::ClientState state = running();
   for (int64_t ms = 0; ms <= 1'000; ms += 100) {
     state.tick(kMs + ms * kMs, {});
@@ -90,7 +90,7 @@ void rank_0_is_named_when_it_is_silent(void**) {
   expect_contains(actions.back().error->text(), "rank 0 (host h, pid 0) was silent for more than 1 s");
 }
 
-void who_stood_still_itself_does_not_blame_rank_0(void**) {
+ddp_case(who_stood_still_itself_does_not_blame_rank_0) {
   bootstrap::ClientState state = running();
   state.tick(2 * kMs, {});
   state.tick(60'000 * kMs, {});
@@ -102,7 +102,7 @@ void who_stood_still_itself_does_not_blame_rank_0(void**) {
 }
 
 // A process that got no core for a while, again and again: none of these gaps is as long as half the limit.
-void who_was_starved_itself_does_not_count_that_time(void**) {
+ddp_case(who_was_starved_itself_does_not_count_that_time) {
   bootstrap::ClientState state = running();
   int64_t at = 2 * kMs;
   for (int turn = 0; turn < 6; ++turn) state.tick(at += 450 * kMs, {});
@@ -111,7 +111,7 @@ void who_was_starved_itself_does_not_count_that_time(void**) {
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{1}, "then it is silence");
 }
 
-void who_stood_still_gives_rank_0_one_full_period(void**) {
+ddp_case(who_stood_still_gives_rank_0_one_full_period) {
   bootstrap::ClientState state = running();
   int64_t at = 2 * kMs;
   for (int turn = 0; turn < 9; ++turn) state.tick(at += 100 * kMs, {});
@@ -122,7 +122,7 @@ void who_stood_still_gives_rank_0_one_full_period(void**) {
   expect_equal(count(state.take(), bootstrap::ClientAction::Kind::kFailed), size_t{1}, "and no more");
 }
 
-void frames_without_a_place_are_refused(void**) {
+ddp_case(frames_without_a_place_are_refused) {
   for (const bootstrap::FrameType type :
        {bootstrap::FrameType::kBanner, bootstrap::FrameType::kHello, bootstrap::FrameType::kWelcome,
         bootstrap::FrameType::kJoin, bootstrap::FrameType::kTable, bootstrap::FrameType::kGather,
@@ -135,7 +135,7 @@ void frames_without_a_place_are_refused(void**) {
   }
 }
 
-void nothing_follows_a_goodbye(void**) {
+ddp_case(nothing_follows_a_goodbye) {
   bootstrap::ClientState state = running();
   state.leave({});
   auto actions = state.take();
@@ -150,18 +150,3 @@ void nothing_follows_a_goodbye(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_connection_lost_before_the_group_forms_is_no_failure),
-      ddp_test(tables_that_cannot_be_right_are_refused),
-      ddp_test(rank_0_is_named_when_its_connection_closes),
-      ddp_test(rank_0_is_named_when_it_is_silent),
-      ddp_test(who_stood_still_itself_does_not_blame_rank_0),
-      ddp_test(who_was_starved_itself_does_not_count_that_time),
-      ddp_test(who_stood_still_gives_rank_0_one_full_period),
-      ddp_test(frames_without_a_place_are_refused),
-      ddp_test(nothing_follows_a_goodbye),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -54,7 +54,7 @@ std::optional<bootstrap::Frame> read(bootstrap::FrameReader& reader, const std::
   return reader.read(bytes);
 }
 
-void a_secured_frame_shows_nothing_of_its_body(void**) {
+ddp_case(a_secured_frame_shows_nothing_of_its_body) {
   bootstrap::FrameWriter writer;
   writer.secure(key_of(7));
   const std::string body(100, 'x');
@@ -64,7 +64,7 @@ void a_secured_frame_shows_nothing_of_its_body(void**) {
   expect(middle_of(one) != middle_of(two), "the same words look different the second time");
 }
 
-void a_body_for_all_is_encrypted_once_and_each_rank_reads_it(void**) {
+ddp_case(a_body_for_all_is_encrypted_once_and_each_rank_reads_it) {
   Rank0 rank0(3);
   const bootstrap::Body body(std::string(100, 'x')), next(std::string(100, 'x'));
   std::vector<std::string> frames, later;
@@ -84,7 +84,7 @@ void a_body_for_all_is_encrypted_once_and_each_rank_reads_it(void**) {
 }
 
 // Each rank has the key of the group.
-void a_rank_cannot_speak_for_rank_0_to_another_one(void**) {
+ddp_case(a_rank_cannot_speak_for_rank_0_to_another_one) {
   Rank0 rank0(2);
   const bootstrap::Body body(std::string("an honest body"));
   for (size_t rank = 0; rank < 2; ++rank) (void)read(rank0.readers[rank], rank0.first[rank]);
@@ -100,7 +100,7 @@ void a_rank_cannot_speak_for_rank_0_to_another_one(void**) {
   expect_error(DDP_ERROR_IO, [&] { (void)read(other, mine); });  // what was for one rank is not for another
 }
 
-void every_changed_bit_of_a_frame_for_all_is_noticed(void**) {
+ddp_case(every_changed_bit_of_a_frame_for_all_is_noticed) {
   Rank0 rank0(1);
   const bootstrap::Body body(std::string("a body of some bytes"));
   const std::string good = rank0.writers[0].frame(bootstrap::FrameType::kReply, body).around(body);
@@ -119,7 +119,7 @@ void every_changed_bit_of_a_frame_for_all_is_noticed(void**) {
   }
 }
 
-void frames_are_read_however_the_stream_is_cut(void**) {
+ddp_case(frames_are_read_however_the_stream_is_cut) {
   for (const bool secure : {false, true}) {
     bootstrap::FrameWriter writer;
     if (secure) writer.secure(key_of(1));
@@ -145,7 +145,7 @@ void frames_are_read_however_the_stream_is_cut(void**) {
   }
 }
 
-void a_length_above_the_limit_is_refused_at_once(void**) {
+ddp_case(a_length_above_the_limit_is_refused_at_once) {
   for (const uint32_t length : {257u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
     std::string head(reinterpret_cast<const char*>(&length), sizeof length);
     head += static_cast<char>(bootstrap::FrameType::kHello);
@@ -155,7 +155,7 @@ void a_length_above_the_limit_is_refused_at_once(void**) {
   }
 }
 
-void every_changed_bit_of_a_sealed_frame_is_noticed(void**) {
+ddp_case(every_changed_bit_of_a_sealed_frame_is_noticed) {
   bootstrap::FrameWriter writer;
   writer.secure(key_of(7));
   const std::string good = sealed(writer, bootstrap::FrameType::kAbort, "a body of some bytes");
@@ -174,7 +174,7 @@ void every_changed_bit_of_a_sealed_frame_is_noticed(void**) {
   }
 }
 
-void repeated_swapped_and_foreign_frames_are_noticed(void**) {
+ddp_case(repeated_swapped_and_foreign_frames_are_noticed) {
   bootstrap::FrameWriter writer;
   writer.secure(key_of(7));
   const std::string one = sealed(writer, bootstrap::FrameType::kBeat, "1"),
@@ -222,7 +222,7 @@ void for_each_message(auto fn) {
     bootstrap::messages::with_message_of(static_cast<bootstrap::FrameType>(type), fn);
 }
 
-void every_message_is_read_as_it_was_written(void**) {
+ddp_case(every_message_is_read_as_it_was_written) {
   int kinds = 0;
   for_each_message([&]<class Message>(std::type_identity<Message>) {
     ++kinds;
@@ -236,7 +236,7 @@ void every_message_is_read_as_it_was_written(void**) {
   expect_equal(kinds, 17, "types of frames that hold a message");
 }
 
-void messages_survive_damage(void**) {
+ddp_case(messages_survive_damage) {
   for_each_message([]<class Message>(std::type_identity<Message>) {
     for (uint64_t seed = 0; seed < 3; ++seed)
       torture(bootstrap::messages::write(any_message<Message>(seed)), bootstrap::messages::read<Message>);
@@ -244,7 +244,7 @@ void messages_survive_damage(void**) {
 }
 
 // What a rank has to be able to read, by hand: a text with its length is four bytes longer.
-void the_longest_messages_are_known(void**) {
+ddp_case(the_longest_messages_are_known) {
   namespace m = bootstrap::messages;
   namespace limits = bootstrap::limits;
   expect_equal(m::longest<m::Death>(), size_t{4}, "a rank");
@@ -259,7 +259,7 @@ void the_longest_messages_are_known(void**) {
   expect_equal(m::longest<m::Table>(), m::write(m::Table{}).size() + each * limits::kRanks, "a table of the longest names");
 }
 
-void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
+ddp_case(what_neighbours_say_alike_goes_over_the_wire_once) {
   namespace m = ddp::bootstrap::messages;
   std::vector<std::string> blobs(1'000, "the same words of all ranks");
   expect(m::write(m::Reply{7, blobs}).size() < 100, "a reply of a thousand equal contributions is short");
@@ -292,7 +292,7 @@ void what_neighbours_say_alike_goes_over_the_wire_once(void**) {
   }
 }
 
-void a_reply_that_would_fill_the_memory_is_refused(void**) {
+ddp_case(a_reply_that_would_fill_the_memory_is_refused) {
   const auto reply = [](uint32_t count, uint32_t ranks, const std::string& blob) {
     return ByteWriter().number(uint64_t{1}).number(count).number(ranks).text(blob).bytes();
   };
@@ -305,11 +305,11 @@ void a_reply_that_would_fill_the_memory_is_refused(void**) {
   refused(reply(4, 0, "of nobody"));
 }
 
-void greetings_fit_into_what_strangers_may_send(void**) {
+ddp_case(greetings_fit_into_what_strangers_may_send) {
   expect(bootstrap::messages::longest<bootstrap::messages::Hello>() <= bootstrap::limits::kStrangerBytes, "a greeting fits");
 }
 
-void a_proof_fits_one_claim_one_role_and_one_token(void**) {
+ddp_case(a_proof_fits_one_claim_one_role_and_one_token) {
   const bootstrap::auth::Token token = "secret";
   bootstrap::auth::Claim claim{bootstrap::auth::random_nonce(), bootstrap::auth::random_nonce(),
                                bootstrap::auth::group_id("job", "place", "name"), 1, 4};
@@ -337,24 +337,3 @@ void a_proof_fits_one_claim_one_role_and_one_token(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(frames_are_read_however_the_stream_is_cut),
-      ddp_test(a_length_above_the_limit_is_refused_at_once),
-      ddp_test(every_changed_bit_of_a_sealed_frame_is_noticed),
-      ddp_test(a_secured_frame_shows_nothing_of_its_body),
-      ddp_test(a_body_for_all_is_encrypted_once_and_each_rank_reads_it),
-      ddp_test(a_rank_cannot_speak_for_rank_0_to_another_one),
-      ddp_test(every_changed_bit_of_a_frame_for_all_is_noticed),
-      ddp_test(repeated_swapped_and_foreign_frames_are_noticed),
-      ddp_test(every_message_is_read_as_it_was_written),
-      ddp_test(messages_survive_damage),
-      ddp_test(the_longest_messages_are_known),
-      ddp_test(what_neighbours_say_alike_goes_over_the_wire_once),
-      ddp_test(a_reply_that_would_fill_the_memory_is_refused),
-      ddp_test(greetings_fit_into_what_strangers_may_send),
-      ddp_test(a_proof_fits_one_claim_one_role_and_one_token),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

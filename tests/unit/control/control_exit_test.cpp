@@ -10,7 +10,7 @@ using namespace ddp::test;
 
 namespace {
 
-void who_exits_is_named_with_a_rank_that_waits(void**) {
+ddp_case(who_exits_is_named_with_a_rank_that_waits) {
   for (const bool waits : {false, true}) {
     ControlWorld world(3);
     formed(world);
@@ -35,8 +35,3 @@ void who_exits_is_named_with_a_rank_that_waits(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(who_exits_is_named_with_a_rank_that_waits)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -10,7 +10,7 @@ using namespace ddp::test;
 
 namespace {
 
-void an_opening_is_answered_as_the_group_forms(void**) {
+ddp_case(an_opening_is_answered_as_the_group_forms) {
   ControlWorld world(0, 3);
   for (const char* brought : {"a", "lost"}) {
     const auto at = static_cast<int32_t>(world.count());
@@ -37,7 +37,7 @@ void an_opening_is_answered_as_the_group_forms(void**) {
            "the one after it");
 }
 
-void a_second_contribution_before_the_group_forms_is_refused(void**) {
+ddp_case(a_second_contribution_before_the_group_forms_is_refused) {
   ControlWorld world(0, 2);
   world.add(0, 2, 5'000, bootstrap::Opening{"options", "a"});
   world.connect(0);
@@ -50,11 +50,3 @@ void a_second_contribution_before_the_group_forms_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(an_opening_is_answered_as_the_group_forms),
-      ddp_test(a_second_contribution_before_the_group_forms_is_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -12,7 +12,7 @@ using namespace ddp::test;
 
 namespace {
 
-void a_group_forms_and_gathers(void**) {
+ddp_case(a_group_forms_and_gathers) {
   ControlWorld world(3);
   formed(world);
   for (size_t i : {2, 0, 1}) world.gather(i, "w", std::string(1, static_cast<char>('a' + i)));
@@ -23,7 +23,7 @@ void a_group_forms_and_gathers(void**) {
   }
 }
 
-void offenders_are_refused_and_the_others_wait(void**) {
+ddp_case(offenders_are_refused_and_the_others_wait) {
   ControlWorld world(0, 3);
   world.add(0, 3);
   world.add(1, 3);
@@ -44,7 +44,7 @@ void offenders_are_refused_and_the_others_wait(void**) {
   expect(world[0].joined && world[1].joined && world[4].joined, "the right ones form the group");
 }
 
-void those_who_did_not_come_are_named(void**) {
+ddp_case(those_who_did_not_come_are_named) {
   ControlWorld world(0, 4);
   world.add(0, 4, 700);
   world.add(2, 4);
@@ -61,7 +61,7 @@ void those_who_did_not_come_are_named(void**) {
   }
 }
 
-void who_came_and_gave_up_is_no_rank_that_never_came(void**) {
+ddp_case(who_came_and_gave_up_is_no_rank_that_never_came) {
   ControlWorld world(0, 3);
   world.add(0, 3, 700);
   world.add(1, 3, 300);
@@ -78,7 +78,7 @@ void who_came_and_gave_up_is_no_rank_that_never_came(void**) {
   expect_contains(world[0].refused->text(), "raise rendezvous_timeout_ms");
 }
 
-void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
+ddp_case(a_rank_that_dies_before_the_group_forms_may_come_again) {
   ControlWorld world(2);
   world.connect(0);
   world.connect(1);
@@ -92,7 +92,7 @@ void a_rank_that_dies_before_the_group_forms_may_come_again(void**) {
 }
 
 // The end of a process is noticed by its connection: no rank waits for the end of the rendezvous.
-void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
+ddp_case(a_rank_that_dies_before_the_group_forms_is_named_at_once) {
   ControlWorld world(0, 4);
   for (const int32_t rank : {0, 1, 2}) {
     world.add(rank, 4, 120'000);
@@ -116,7 +116,7 @@ void a_rank_that_dies_before_the_group_forms_is_named_at_once(void**) {
          "who comes later hears it too");
 }
 
-void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
+ddp_case(a_rank_that_is_silent_before_the_group_forms_is_named) {
   ControlWorld world(0, 3);
   for (const int32_t rank : {0, 1}) {
     world.add(rank, 3, 120'000);
@@ -135,7 +135,7 @@ void a_rank_that_is_silent_before_the_group_forms_is_named(void**) {
   expect_contains(world[0].refused->text(), "rank 1 (host h1, pid 101) was silent for more than 1 s");
 }
 
-void silence_is_death(void**) {
+ddp_case(silence_is_death) {
   ControlWorld world(3);
   formed(world);
   world.stop(1);
@@ -156,7 +156,7 @@ void silence_is_death(void**) {
 
 // Rank 0's process was stopped for longer than every limit: messages that the others sent meanwhile are read after the first
 // tick.
-void who_stood_still_blames_nobody(void**) {
+ddp_case(who_stood_still_blames_nobody) {
   ControlWorld world(3);
   formed(world);
   world.gather(0, "plan", "0", 2'000);
@@ -175,7 +175,7 @@ void who_stood_still_blames_nobody(void**) {
   }
 }
 
-void a_starved_rank_0_counts_only_what_it_saw(void**) {
+ddp_case(a_starved_rank_0_counts_only_what_it_saw) {
   ControlWorld world(2);
   formed(world);
   for (int i = 0; i < 6; ++i) world.tick(450, false);
@@ -183,7 +183,7 @@ void a_starved_rank_0_counts_only_what_it_saw(void**) {
   expect(!world[0].failed.has_value() && !world[1].failed.has_value(), "2.7 s, of which it saw 0.8");
 }
 
-void a_meeting_does_not_end_while_rank_0_stands_still(void**) {
+ddp_case(a_meeting_does_not_end_while_rank_0_stands_still) {
   ControlWorld world(0, 2);
   world.add(0, 2, 700);
   world.add(1, 2, 700);
@@ -195,7 +195,7 @@ void a_meeting_does_not_end_while_rank_0_stands_still(void**) {
   expect(world[0].joined && world[1].joined, "the group forms");
 }
 
-void a_consequence_gives_way_to_its_cause(void**) {
+ddp_case(a_consequence_gives_way_to_its_cause) {
   ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
@@ -206,7 +206,7 @@ void a_consequence_gives_way_to_its_cause(void**) {
   expect_contains(world[0].failed->text(), "rank 2 (host h2, pid 102) is gone");
 }
 
-void rank_0_hears_when_all_others_have(void**) {
+ddp_case(rank_0_hears_when_all_others_have) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     uint64_t draw = 0;
     const auto random = [&](uint64_t below) { return philox_u64(seed, 1, draw++) % below; };
@@ -229,7 +229,7 @@ void rank_0_hears_when_all_others_have(void**) {
   }
 }
 
-void rank_0_hears_in_time_though_another_is_stopped(void**) {
+ddp_case(rank_0_hears_in_time_though_another_is_stopped) {
   ControlWorld world(3);
   formed(world);
   world.stop(1);
@@ -240,7 +240,7 @@ void rank_0_hears_in_time_though_another_is_stopped(void**) {
   expect_contains(world[0].failed->text(), "rank 2 (host h2, pid 102) is gone");
 }
 
-void the_cause_of_all_reaches_who_had_one_of_its_own(void**) {
+ddp_case(the_cause_of_all_reaches_who_had_one_of_its_own) {
   ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
@@ -250,7 +250,7 @@ void the_cause_of_all_reaches_who_had_one_of_its_own(void**) {
   expect_contains(world[1].settled->text(), "rank 2 (host h2, pid 102) is gone");
 }
 
-void a_death_that_a_rank_saw_counts_at_once(void**) {
+ddp_case(a_death_that_a_rank_saw_counts_at_once) {
   ControlWorld world(3);
   formed(world);
   world.see_death(1, 2);
@@ -267,7 +267,7 @@ void a_death_that_a_rank_saw_counts_at_once(void**) {
   for (const size_t r : {size_t{0}, size_t{1}}) expect_contains(other[r].failed->text(), "left the group");
 }
 
-void a_report_without_a_better_cause_holds(void**) {
+ddp_case(a_report_without_a_better_cause_holds) {
   ControlWorld world(3);
   formed(world);
   world.abort(1, Error(DDP_ERROR_PEER_FAILED, "connection reset"));
@@ -279,7 +279,7 @@ void a_report_without_a_better_cause_holds(void**) {
   expect_equal(world[2].failed->text(), std::string("connection reset"), "text");
 }
 
-void strangers_change_nothing(void**) {
+ddp_case(strangers_change_nothing) {
   ControlWorld world(2);
   world.connect(0);
   for (bootstrap::ConnectionId id = kSpread + 100; id < kSpread + 400; ++id) {
@@ -295,7 +295,7 @@ void strangers_change_nothing(void**) {
 
 // Random events on random connections: whatever happens, answers are complete and equal, and there is at most one cause, the
 // same on all ranks that did not make it.
-void ranks_that_wait_for_each_other_learn_both_calls(void**) {
+ddp_case(ranks_that_wait_for_each_other_learn_both_calls) {
   ControlWorld world(3);
   for (size_t i = 0; i < 3; ++i) world.connect(i);
   world.run();
@@ -323,7 +323,7 @@ void ranks_that_wait_for_each_other_learn_both_calls(void**) {
   }
 }
 
-void any_order_of_events_leaves_one_story(void**) {
+ddp_case(any_order_of_events_leaves_one_story) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const std::string name = "seed " + std::to_string(seed);
     uint64_t draw = 0;
@@ -372,29 +372,3 @@ void any_order_of_events_leaves_one_story(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_group_forms_and_gathers),
-      ddp_test(ranks_that_wait_for_each_other_learn_both_calls),
-      ddp_test(offenders_are_refused_and_the_others_wait),
-      ddp_test(those_who_did_not_come_are_named),
-      ddp_test(who_came_and_gave_up_is_no_rank_that_never_came),
-      ddp_test(a_rank_that_dies_before_the_group_forms_may_come_again),
-      ddp_test(a_rank_that_dies_before_the_group_forms_is_named_at_once),
-      ddp_test(a_rank_that_is_silent_before_the_group_forms_is_named),
-      ddp_test(silence_is_death),
-      ddp_test(who_stood_still_blames_nobody),
-      ddp_test(a_starved_rank_0_counts_only_what_it_saw),
-      ddp_test(a_meeting_does_not_end_while_rank_0_stands_still),
-      ddp_test(a_consequence_gives_way_to_its_cause),
-      ddp_test(rank_0_hears_when_all_others_have),
-      ddp_test(rank_0_hears_in_time_though_another_is_stopped),
-      ddp_test(the_cause_of_all_reaches_who_had_one_of_its_own),
-      ddp_test(a_death_that_a_rank_saw_counts_at_once),
-      ddp_test(a_report_without_a_better_cause_holds),
-      ddp_test(strangers_change_nothing),
-      ddp_test(any_order_of_events_leaves_one_story),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -55,7 +55,7 @@ class Door {
   std::set<ConnectionId> waiting_;
 };
 
-void no_more_wait_than_may(void**) {
+ddp_case(no_more_wait_than_may) {
   Door door(15);
   for (int i = 0; i < 5'000; ++i) {
     door.connect();
@@ -65,7 +65,7 @@ void no_more_wait_than_may(void**) {
 }
 
 // As many strangers come after it as may wait: with the oldest first it would never stay.
-void an_honest_connection_can_outlive_a_flood(void**) {
+ddp_case(an_honest_connection_can_outlive_a_flood) {
   int stays = 0;
   for (uint64_t seed = 0; seed < 1'000; ++seed) {
     Door door(seed);
@@ -78,7 +78,7 @@ void an_honest_connection_can_outlive_a_flood(void**) {
   expect(stays > 300 && stays < 430, "stays in " + std::to_string(stays) + " of 1000 floods");
 }
 
-void room_can_be_made_until_nobody_waits(void**) {
+ddp_case(room_can_be_made_until_nobody_waits) {
   Door door(7);
   expect(!door.drop(), "nobody is there");
   for (int i = 0; i < 10; ++i) door.connect();
@@ -88,12 +88,3 @@ void room_can_be_made_until_nobody_waits(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(no_more_wait_than_may),
-      ddp_test(an_honest_connection_can_outlive_a_flood),
-      ddp_test(room_can_be_made_until_nobody_waits),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -133,7 +133,7 @@ std::vector<Program> programs_of(size_t most, const std::string& kinds = "gc") {
   return all;
 }
 
-void two_ranks_with_any_programs(void**) {
+ddp_case(two_ranks_with_any_programs) {
   size_t verdicts = 0;
   for (const Program& a : programs_of(4))
     for (const Program& b : programs_of(4)) {
@@ -144,7 +144,7 @@ void two_ranks_with_any_programs(void**) {
   expect(verdicts > 100, "there were verdicts");
 }
 
-void two_ranks_with_two_channels(void**) {
+ddp_case(two_ranks_with_two_channels) {
   size_t verdicts = 0;
   for (const Program& a : programs_of(3, "gcd"))
     for (const Program& b : programs_of(3, "gcd")) {
@@ -155,7 +155,7 @@ void two_ranks_with_two_channels(void**) {
   expect(verdicts > 100, "there were verdicts");
 }
 
-void three_ranks_with_any_programs(void**) {
+ddp_case(three_ranks_with_any_programs) {
   size_t verdicts = 0;
   for (const Program& a : programs_of(2))
     for (const Program& b : programs_of(2))
@@ -164,7 +164,7 @@ void three_ranks_with_any_programs(void**) {
   expect_equal(Search(World({"gcg", "gcg", "gcg"})).verdicts, size_t{0}, "verdicts on ranks that do the same");
 }
 
-void many_ranks_that_do_the_same_are_never_blamed(void**) {
+ddp_case(many_ranks_that_do_the_same_are_never_blamed) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     World world(std::vector<Program>(2 + random() % 6, "gcdgcdggccd"));
@@ -191,7 +191,7 @@ std::vector<bootstrap::Member> people(int32_t size) {
   return members;
 }
 
-void the_error_names_the_channel_of_a_model(void**) {
+ddp_case(the_error_names_the_channel_of_a_model) {
   const auto members = people(2);
   bootstrap::DeadlockWatch watch(members);
   bootstrap::BlockedCall first = blocked_in(bootstrap::UserCall::kEndBackward, Exchange::kCollective, 8, 8, 3);
@@ -202,7 +202,7 @@ void the_error_names_the_channel_of_a_model(void**) {
   expect_contains(watch.verdict()->text(), "ddp_model_end_backward (collective 8 of channel 1)");
 }
 
-void the_error_names_two_ranks_and_their_calls(void**) {
+ddp_case(the_error_names_two_ranks_and_their_calls) {
   const auto members = people(3);
   bootstrap::DeadlockWatch watch(members);
   watch.report(0, blocked_in(bootstrap::UserCall::kBarrier, Exchange::kCollective, 5, 5, 3));
@@ -221,7 +221,7 @@ void the_error_names_two_ranks_and_their_calls(void**) {
   expect(!watch.verdict().has_value(), "rank 1 waits no longer");
 }
 
-void one_call_with_two_meanings_is_named_with_its_places(void**) {
+ddp_case(one_call_with_two_meanings_is_named_with_its_places) {
   const auto members = people(2);
   bootstrap::DeadlockWatch watch(members);
   watch.report(0, blocked_in(bootstrap::UserCall::kCommit, Exchange::kCollective, 8, 8, 3));
@@ -232,17 +232,3 @@ void one_call_with_two_meanings_is_named_with_its_places(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(two_ranks_with_any_programs),
-      ddp_test(two_ranks_with_two_channels),
-      ddp_test(three_ranks_with_any_programs),
-      ddp_test(many_ranks_that_do_the_same_are_never_blamed),
-      ddp_test(the_error_names_the_channel_of_a_model),
-      ddp_test(the_error_names_two_ranks_and_their_calls),
-      ddp_test(one_call_with_two_meanings_is_named_with_its_places),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -24,7 +24,7 @@ GatherRounds::Answer bring(GatherRounds& board, int32_t rank, const char* what, 
   return board.add(rank, what, std::move(blob), INT64_MAX, 0);
 }
 
-void a_round_is_answered_when_the_last_rank_came(void**) {
+ddp_case(a_round_is_answered_when_the_last_rank_came) {
   const auto members = people(3);
   GatherRounds board(members);
   expect(bring(board, 2, "plan", "c").to.empty(), "no answer after one");
@@ -35,7 +35,7 @@ void a_round_is_answered_when_the_last_rank_came(void**) {
   expect_equal(answer.sequence, uint64_t{1}, "round");
 }
 
-void random_orders_give_every_round_in_rank_order(void**) {
+ddp_case(random_orders_give_every_round_in_rank_order) {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     std::mt19937 random(seed);
     const int32_t size = 1 + static_cast<int32_t>(random() % 7);
@@ -57,7 +57,7 @@ void random_orders_give_every_round_in_rank_order(void**) {
   }
 }
 
-void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
+ddp_case(different_names_fail_on_all_ranks_also_on_late_ones) {
   const auto members = people(3);
   GatherRounds board(members);
   expect(bring(board, 2, "sizes", "").to.empty(), "one rank waits");
@@ -72,7 +72,7 @@ void different_names_fail_on_all_ranks_also_on_late_ones(void**) {
   expect_equal(late.error->text(), first.error->text(), "the same text");
 }
 
-void the_round_after_a_mismatch_works(void**) {
+ddp_case(the_round_after_a_mismatch_works) {
   const auto members = people(2);
   GatherRounds board(members);
   static_cast<void>(bring(board, 0, "a", ""));
@@ -83,7 +83,7 @@ void the_round_after_a_mismatch_works(void**) {
   expect(answer.blobs == std::vector<std::string>({"0", "1"}), "blobs");
 }
 
-void overdue_names_the_round_and_the_missing(void**) {
+ddp_case(overdue_names_the_round_and_the_missing) {
   const auto members = people(3);
   GatherRounds board(members);
   static_cast<void>(board.add(1, "plan", "", 1'000, 5));
@@ -96,7 +96,7 @@ void overdue_names_the_round_and_the_missing(void**) {
   expect(late->missing == std::vector<int32_t>({0, 2}), "missing");
 }
 
-void the_shortest_limit_counts(void**) {
+ddp_case(the_shortest_limit_counts) {
   const auto members = people(3);
   GatherRounds board(members);
   static_cast<void>(board.add(0, "x", "", 9'000, 9));
@@ -104,7 +104,7 @@ void the_shortest_limit_counts(void**) {
   expect_equal(board.overdue(2'000)->limit_ms, int64_t{2}, "limit");
 }
 
-void a_failed_round_is_never_overdue(void**) {
+ddp_case(a_failed_round_is_never_overdue) {
   const auto members = people(3);
   GatherRounds board(members);
   static_cast<void>(board.add(0, "x", "", 1'000, 1));
@@ -114,16 +114,3 @@ void a_failed_round_is_never_overdue(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_round_is_answered_when_the_last_rank_came),
-      ddp_test(random_orders_give_every_round_in_rank_order),
-      ddp_test(different_names_fail_on_all_ranks_also_on_late_ones),
-      ddp_test(the_round_after_a_mismatch_works),
-      ddp_test(overdue_names_the_round_and_the_missing),
-      ddp_test(the_shortest_limit_counts),
-      ddp_test(a_failed_round_is_never_overdue),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -42,14 +42,14 @@ std::string chosen(const char* wanted, net::Family family = net::Family::kAny) {
   return net::choose_interface(wanted, host(), family).host();
 }
 
-void a_name_in_full_comes_before_one_that_only_begins_so(void**) {
+ddp_case(a_name_in_full_comes_before_one_that_only_begins_so) {
   expect_equal(chosen("eth1"), std::string("10.0.1.1"), "eth1, and not eth10, which the kernel names first");
   expect_equal(chosen("eth"), std::string("10.0.10.1"), "the first that begins so");
   expect_equal(chosen("=eth1"), std::string("10.0.1.1"), "in full");
   expect_equal(chosen("lo"), std::string("127.0.0.1"), "IPv4 before IPv6");
 }
 
-void the_first_of_a_list_that_is_there_counts(void**) {
+ddp_case(the_first_of_a_list_that_is_there_counts) {
   expect_equal(chosen("bond0,ib0,eth1"), std::string("fd00::b"), "the second");
   expect_equal(chosen("ib0,eth1", net::Family::kV4), std::string("10.0.1.1"), "the first with an address of the family");
   expect_equal(chosen("eth1", net::Family::kV6), std::string("fd00::1"), "the other family");
@@ -57,12 +57,12 @@ void the_first_of_a_list_that_is_there_counts(void**) {
   expect_equal(chosen(",,ib0"), std::string("fd00::b"), "empty entries are nothing");
 }
 
-void names_can_be_excluded(void**) {
+ddp_case(names_can_be_excluded) {
   expect_equal(chosen("^docker,br-"), std::string("10.0.10.1"), "neither loopback nor those");
   expect_equal(chosen("^docker,eth", net::Family::kV6), std::string("fd00::b"), "of a family");
 }
 
-void what_fits_nothing_is_said_with_what_is_there(void**) {
+ddp_case(what_fits_nothing_is_said_with_what_is_there) {
   for (const char* wanted : {"bond0", "=eth", "^docker,eth,ib,br", ",", "="}) {
     const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)chosen(wanted); });
     expect_contains(text, std::string("DDP_SOCKET_IFNAME is \"") + wanted + "\"");
@@ -71,20 +71,9 @@ void what_fits_nothing_is_said_with_what_is_there(void**) {
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)chosen("ib0", net::Family::kV4); }), "IPv4");
 }
 
-void this_host_has_a_loopback(void**) {
+ddp_case(this_host_has_a_loopback) {
   const std::vector<net::Interface> here = net::interfaces_here();
   expect_equal(net::choose_interface("lo", here, net::Family::kV4).host(), std::string("127.0.0.1"), "lo");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_name_in_full_comes_before_one_that_only_begins_so),
-      ddp_test(the_first_of_a_list_that_is_there_counts),
-      ddp_test(names_can_be_excluded),
-      ddp_test(what_fits_nothing_is_said_with_what_is_there),
-      ddp_test(this_host_has_a_loopback),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

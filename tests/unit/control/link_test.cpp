@@ -40,20 +40,10 @@ std::string after(const Thrown& thrown) {
   return heard;
 }
 
-void an_own_lack_of_memory_is_said_once(void**) {
-  expect_equal(after(std::bad_alloc()), std::string("no memory "), "heard");
-}
+ddp_case(an_own_lack_of_memory_is_said_once) { expect_equal(after(std::bad_alloc()), std::string("no memory "), "heard"); }
 
-void nonsense_is_the_other_sides(void**) {
+ddp_case(nonsense_is_the_other_sides) {
   expect_equal(after(Error(DDP_ERROR_IO, "nonsense")), std::string("broke: nonsense "), "heard");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(an_own_lack_of_memory_is_said_once),
-      ddp_test(nonsense_is_the_other_sides),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -59,7 +59,7 @@ class Heard {
   std::shared_ptr<State> state_;
 };
 
-void every_rank_gets_all_blobs_in_rank_order(void**) {
+ddp_case(every_rank_gets_all_blobs_in_rank_order) {
   for (const int size : {2, 3, 5, 8}) {
     run_ranks(size, [&](int rank) {
       const auto control = join("gather", rank, size);
@@ -72,7 +72,7 @@ void every_rank_gets_all_blobs_in_rank_order(void**) {
   }
 }
 
-void a_name_can_be_used_again_while_the_first_group_lives(void**) {
+ddp_case(a_name_can_be_used_again_while_the_first_group_lives) {
   run_ranks(2, [](int rank) {
     const auto first = join("again", rank, 2);
     const auto second = join("again", rank, 2);
@@ -83,17 +83,17 @@ void a_name_can_be_used_again_while_the_first_group_lives(void**) {
   });
 }
 
-void a_rank_that_never_comes_is_named(void**) {
+ddp_case(a_rank_that_never_comes_is_named) {
   const auto text = expect_error(DDP_ERROR_TIMED_OUT, [] { static_cast<void>(join("lonely", 1, 3, 50)); });
   expect_equal(text, std::string("ranks 0 and 2 of 3 did not come within 0.05 s"), "text");
 }
 
-void a_name_works_after_a_time_out(void**) {
+ddp_case(a_name_works_after_a_time_out) {
   static_cast<void>(expect_error(DDP_ERROR_TIMED_OUT, [] { static_cast<void>(join("retry", 0, 2, 20)); }));
   run_ranks(2, [](int rank) { expect_equal(join("retry", rank, 2)->size(), 2, "size"); });
 }
 
-void a_rank_twice_is_refused_and_the_others_form_their_group(void**) {
+ddp_case(a_rank_twice_is_refused_and_the_others_form_their_group) {
   std::atomic<int> refused{0};
   run_ranks(2, [&](int) {
     try {
@@ -108,7 +108,7 @@ void a_rank_twice_is_refused_and_the_others_form_their_group(void**) {
   expect_equal(refused.load(), 1, "refused");
 }
 
-void another_world_size_is_refused_with_both_values(void**) {
+ddp_case(another_world_size_is_refused_with_both_values) {
   std::atomic<int> refused{0};
   run_ranks(2, [&](int rank) {
     const std::array sizes = {2, 3};
@@ -134,12 +134,12 @@ void another_world_size_is_refused_with_both_values(void**) {
   expect_equal(refused.load(), 1, "refused");
 }
 
-void a_rank_out_of_range_is_refused(void**) {
+ddp_case(a_rank_out_of_range_is_refused) {
   const auto text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { static_cast<void>(join("range", 4, 4)); });
   expect_equal(text, std::string("rank 4 is out of range: the group has 4 ranks, 0 to 3"), "text");
 }
 
-void abort_reaches_all_with_status_and_text(void**) {
+ddp_case(abort_reaches_all_with_status_and_text) {
   run_ranks(4, [](int rank) {
     const auto control = join("abort", rank, 4);
     Heard heard(*control);
@@ -156,7 +156,7 @@ void abort_reaches_all_with_status_and_text(void**) {
   });
 }
 
-void a_blocked_gather_ends_with_the_first_cause(void**) {
+ddp_case(a_blocked_gather_ends_with_the_first_cause) {
   run_ranks(3, [](int rank) {
     const auto control = join("blocked", rank, 3);
     if (rank == 0) {
@@ -168,7 +168,7 @@ void a_blocked_gather_ends_with_the_first_cause(void**) {
   });
 }
 
-void leaving_is_told_as_leaving_and_vanishing_as_vanishing(void**) {
+ddp_case(leaving_is_told_as_leaving_and_vanishing_as_vanishing) {
   for (const bool says_goodbye : {true, false}) {
     run_ranks(2, [&](int rank) {
       auto control = join("leave", rank, 2);
@@ -188,7 +188,7 @@ void leaving_is_told_as_leaving_and_vanishing_as_vanishing(void**) {
   }
 }
 
-void the_last_answer_is_heard_before_the_goodbye(void**) {
+ddp_case(the_last_answer_is_heard_before_the_goodbye) {
   for (int round = 0; round < 200; ++round) {
     run_ranks(2, [](int rank) {
       const auto control = join("last word", rank, 2);
@@ -198,7 +198,7 @@ void the_last_answer_is_heard_before_the_goodbye(void**) {
   }
 }
 
-void a_callback_set_after_the_failure_is_called_at_once(void**) {
+ddp_case(a_callback_set_after_the_failure_is_called_at_once) {
   run_ranks(2, [](int rank) {
     const auto control = join("late callback", rank, 2);
     if (rank == 1) {
@@ -212,7 +212,7 @@ void a_callback_set_after_the_failure_is_called_at_once(void**) {
   });
 }
 
-void a_gather_that_takes_too_long_names_who_is_missing_everywhere(void**) {
+ddp_case(a_gather_that_takes_too_long_names_who_is_missing_everywhere) {
   std::promise<void> over;
   auto done = over.get_future().share();
   run_ranks(3, [&](int rank) {
@@ -238,7 +238,7 @@ void a_gather_that_takes_too_long_names_who_is_missing_everywhere(void**) {
   });
 }
 
-void a_blob_over_the_limit_is_refused(void**) {
+ddp_case(a_blob_over_the_limit_is_refused) {
   run_ranks(2, [](int rank) {
     const auto control = join("large", rank, 2);
     const std::string large(ddp::bootstrap::limits::kBlobBytes + 1, 'x');
@@ -249,7 +249,7 @@ void a_blob_over_the_limit_is_refused(void**) {
   });
 }
 
-void after_leaving_a_gather_is_the_wrong_state(void**) {
+ddp_case(after_leaving_a_gather_is_the_wrong_state) {
   run_ranks(2, [](int rank) {
     const auto control = join("left", rank, 2);
     control->leave();
@@ -258,7 +258,7 @@ void after_leaving_a_gather_is_the_wrong_state(void**) {
   });
 }
 
-void a_group_of_one_needs_nobody(void**) {
+ddp_case(a_group_of_one_needs_nobody) {
   const auto control = ddp::bootstrap::make_solo_control();
   expect_equal(control->size(), 1, "size");
   expect(control->gather("x", "mine", soon()) == std::vector<std::string>{"mine"}, "own blob");
@@ -268,25 +268,3 @@ void a_group_of_one_needs_nobody(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_rank_gets_all_blobs_in_rank_order),
-      ddp_test(a_name_can_be_used_again_while_the_first_group_lives),
-      ddp_test(a_rank_that_never_comes_is_named),
-      ddp_test(a_name_works_after_a_time_out),
-      ddp_test(a_rank_twice_is_refused_and_the_others_form_their_group),
-      ddp_test(another_world_size_is_refused_with_both_values),
-      ddp_test(a_rank_out_of_range_is_refused),
-      ddp_test(abort_reaches_all_with_status_and_text),
-      ddp_test(a_blocked_gather_ends_with_the_first_cause),
-      ddp_test(leaving_is_told_as_leaving_and_vanishing_as_vanishing),
-      ddp_test(the_last_answer_is_heard_before_the_goodbye),
-      ddp_test(a_callback_set_after_the_failure_is_called_at_once),
-      ddp_test(a_gather_that_takes_too_long_names_who_is_missing_everywhere),
-      ddp_test(a_blob_over_the_limit_is_refused),
-      ddp_test(after_leaving_a_gather_is_the_wrong_state),
-      ddp_test(a_group_of_one_needs_nobody),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -24,7 +24,7 @@ int32_t free_pair() {
   throw std::runtime_error("no two free ports side by side");
 }
 
-void ranges_are_read_whole_or_not_at_all(void**) {
+ddp_case(ranges_are_read_whole_or_not_at_all) {
   const bootstrap::PortRange some = bootstrap::read_port_range("50000-50100", "here");
   expect(some.first == 50'000 && some.last == 50'100 && some.text() == "50000-50100", "two numbers");
   const bootstrap::PortRange one = bootstrap::read_port_range("1", "here");
@@ -36,7 +36,7 @@ void ranges_are_read_whole_or_not_at_all(void**) {
         "DDP_PORT_RANGE is \"");
 }
 
-void options_come_before_the_environment(void**) {
+ddp_case(options_come_before_the_environment) {
   ddp_group_options options{};
   bootstrap::resolve_ports(options, nullptr);
   expect(bootstrap::port_range_of(options).is_any(), "nothing is asked for");
@@ -53,7 +53,7 @@ void options_come_before_the_environment(void**) {
   }
 }
 
-void the_first_free_port_is_taken_and_none_beside_the_range(void**) {
+ddp_case(the_first_free_port_is_taken_and_none_beside_the_range) {
   const int32_t port = free_pair();
   const bootstrap::PortRange two{port, port + 1};
   const net::Socket a = bootstrap::listen_in_range(loopback(), two, "this rank");
@@ -66,12 +66,3 @@ void the_first_free_port_is_taken_and_none_beside_the_range(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(ranges_are_read_whole_or_not_at_all),
-      ddp_test(options_come_before_the_environment),
-      ddp_test(the_first_free_port_is_taken_and_none_beside_the_range),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

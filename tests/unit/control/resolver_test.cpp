@@ -11,7 +11,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-void a_name_that_is_not_known_is_told_once_and_looked_up_again(void**) {
+ddp_case(a_name_that_is_not_known_is_told_once_and_looked_up_again) {
   std::string told;
   const auto tell = [](void* lines, ddp_log_level, const char* line) {
     *static_cast<std::string*>(lines) += line + std::string("\n");
@@ -25,17 +25,9 @@ void a_name_that_is_not_known_is_told_once_and_looked_up_again(void**) {
   expect(std::count(told.begin(), told.end(), '\n') == 1, "once: " + told);
 }
 
-void numbers_need_no_lookup(void**) {
+ddp_case(numbers_need_no_lookup) {
   expect_equal(bootstrap::net::resolve("127.0.0.1", os::Deadline::in_ms(1)).front().host(), std::string("127.0.0.1"),
                "IPv4");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_name_that_is_not_known_is_told_once_and_looked_up_again),
-      ddp_test(numbers_need_no_lookup),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -13,7 +13,7 @@ using namespace ddp::test;
 
 namespace {
 
-void missing_ranks_have_a_host(void**) {
+ddp_case(missing_ranks_have_a_host) {
   expect_equal(texts::expected_on({1, 2, 3}, "a:2,b:2"), std::string("rank 1 on host a, ranks 2 and 3 on host b"),
                "two hosts");
   expect_equal(texts::expected_on({4}, "fd77::1:4,fd77::2:1"), std::string("rank 4 on host fd77::2"), "IPv6");
@@ -24,7 +24,7 @@ void missing_ranks_have_a_host(void**) {
     expect_equal(texts::expected_on({3}, wrong), std::string(), wrong);
 }
 
-void who_never_came_is_named_with_its_host(void**) {
+ddp_case(who_never_came_is_named_with_its_host) {
   expect_contains(
       texts::never_came({{2, 3}, {}}, 4, 5'000, "10.0.0.1:29500", "a:2,b:2").text(),
       "ranks 2 and 3 of 4 did not come within 5 s (expected: ranks 2 and 3 on host b); rank 0 listened at 10.0.0.1");
@@ -33,7 +33,7 @@ void who_never_came_is_named_with_its_host(void**) {
   expect_contains(texts::never_came({{2}, {}}, 4, 5'000, "", "").text(), "rank 2 of 4 did not come within 5 s");
 }
 
-void a_firewall_is_blamed_only_where_packets_vanish(void**) {
+ddp_case(a_firewall_is_blamed_only_where_packets_vanish) {
   for (const int error : {0, ETIMEDOUT})
     expect_contains(texts::unreachable_advice(error), "firewall between the hosts that drops");
   expect_contains(texts::unreachable_advice(ECONNREFUSED), "the host answers, but nothing listens on that port");
@@ -41,19 +41,9 @@ void a_firewall_is_blamed_only_where_packets_vanish(void**) {
   expect_contains(texts::unreachable_advice(EPROTO), "DDP_PORT_RANGE");
 }
 
-void the_interface_is_named(void**) {
+ddp_case(the_interface_is_named) {
   const net::Endpoint here = net::resolve("127.0.0.1", ddp::os::Deadline::never()).front().with_port(9);
   expect_equal(net::way_to(here), std::string(" from lo (127.0.0.1)"), "loopback");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(missing_ranks_have_a_host),
-      ddp_test(who_never_came_is_named_with_its_host),
-      ddp_test(a_firewall_is_blamed_only_where_packets_vanish),
-      ddp_test(the_interface_is_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -12,7 +12,7 @@ using namespace ddp::test;
 
 namespace {
 
-void what_a_body_throws_is_a_value(void**) {
+ddp_case(what_a_body_throws_is_a_value) {
   expect(!try_to([] {}), "nothing was thrown");
   const std::optional<Error> error = try_to([] { throw Error(DDP_ERROR_IO, "file").as_agreed(); });
   expect(error && error->status() == DDP_ERROR_IO && error->text() == "file" && error->is_agreed(), "as it was thrown");
@@ -20,7 +20,7 @@ void what_a_body_throws_is_a_value(void**) {
   expect_equal(try_to([] { throw std::logic_error("x"); })->status(), DDP_ERROR_INTERNAL, "another exception");
 }
 
-void what_is_not_asked_for_passes_through(void**) {
+ddp_case(what_is_not_asked_for_passes_through) {
   bool passed = false;
   try {
     static_cast<void>(try_to<Error>([] { throw std::bad_alloc(); }));
@@ -39,7 +39,7 @@ void what_is_not_asked_for_passes_through(void**) {
   expect(passed && !told, "nobody hears of it");
 }
 
-void an_error_is_told_and_goes_on_as_it_is(void**) {
+ddp_case(an_error_is_told_and_goes_on_as_it_is) {
   expect_equal(on_error([] { return 7; }, [](const Error&) { throw std::logic_error("told"); }), 7, "the body's value");
   std::string told;
   bool same = false;
@@ -57,12 +57,3 @@ void an_error_is_told_and_goes_on_as_it_is(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(what_a_body_throws_is_a_value),
-      ddp_test(what_is_not_asked_for_passes_through),
-      ddp_test(an_error_is_told_and_goes_on_as_it_is),
-  };
-  return cmocka_run_group_tests_name("attempt", tests, nullptr, nullptr);
-}

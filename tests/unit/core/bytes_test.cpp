@@ -10,7 +10,7 @@ using namespace ddp::test;
 
 namespace {
 
-void what_was_written_is_read_in_order(void**) {
+ddp_case(what_was_written_is_read_in_order) {
   ByteWriter writer;
   writer.number<int64_t>(-5).text("name").number<uint8_t>(200).number(1.5).text("").number(
       std::numeric_limits<uint32_t>::max());
@@ -26,13 +26,13 @@ void what_was_written_is_read_in_order(void**) {
   expect(reader.at_end(), "at the end");
 }
 
-void numbers_are_little_endian_without_padding(void**) {
+ddp_case(numbers_are_little_endian_without_padding) {
   ByteWriter writer;
   writer.number<uint8_t>(1).number<uint32_t>(0x04030201u).text("ab");
   expect_equal(writer.bytes(), std::string("\x01\x01\x02\x03\x04\x02\0\0\0ab", 11), "bytes");
 }
 
-void text_may_hold_any_byte(void**) {
+ddp_case(text_may_hold_any_byte) {
   const std::string text("a\0\xff\n", 4);
   ByteWriter writer;
   writer.text(text);
@@ -40,7 +40,7 @@ void text_may_hold_any_byte(void**) {
   expect_equal(ByteReader(bytes).text(), std::string_view(text), "text");
 }
 
-void every_message_that_is_cut_throws(void**) {
+ddp_case(every_message_that_is_cut_throws) {
   ByteWriter writer;
   writer.number<int32_t>(7).text("hello").number<int64_t>(9);
   const std::string whole = writer.bytes();
@@ -55,14 +55,14 @@ void every_message_that_is_cut_throws(void**) {
   }
 }
 
-void a_length_that_promises_too_much_throws_before_anything_is_made(void**) {
+ddp_case(a_length_that_promises_too_much_throws_before_anything_is_made) {
   ByteWriter writer;
   writer.number(std::numeric_limits<uint32_t>::max());
   const std::string bytes = writer.bytes() + "abc";
   expect_error(DDP_ERROR_INTERNAL, [&] { (void)ByteReader(bytes).text(); });
 }
 
-void a_reader_that_threw_has_not_moved(void**) {
+ddp_case(a_reader_that_threw_has_not_moved) {
   const std::string bytes("abc");
   ByteReader reader(bytes);
   expect_error(DDP_ERROR_INTERNAL, [&] { (void)reader.number<int32_t>(); });
@@ -70,15 +70,3 @@ void a_reader_that_threw_has_not_moved(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(what_was_written_is_read_in_order),
-      ddp_test(numbers_are_little_endian_without_padding),
-      ddp_test(text_may_hold_any_byte),
-      ddp_test(every_message_that_is_cut_throws),
-      ddp_test(a_length_that_promises_too_much_throws_before_anything_is_made),
-      ddp_test(a_reader_that_threw_has_not_moved),
-  };
-  return cmocka_run_group_tests_name("bytes", tests, nullptr, nullptr);
-}

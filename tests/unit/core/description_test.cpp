@@ -25,7 +25,7 @@ std::string difference(const std::vector<std::vector<std::string>>& by_rank) {
   return first_difference(by_rank).value_or("none");
 }
 
-void equal_models_have_no_difference(void**) {
+ddp_case(equal_models_have_no_difference) {
   Registered a;
   Registered b;
   a.parameter("w", 3).parameter("b", 4);
@@ -34,7 +34,7 @@ void equal_models_have_no_difference(void**) {
   expect(unpack_lines(pack_lines(a.lines())) == a.lines(), "lines survive packing");
 }
 
-void the_first_difference_is_named_with_all_ranks(void**) {
+ddp_case(the_first_difference_is_named_with_all_ranks) {
   Registered a;
   Registered b;
   Registered c;
@@ -48,7 +48,7 @@ void the_first_difference_is_named_with_all_ranks(void**) {
       "difference");
 }
 
-void a_missing_parameter_is_named(void**) {
+ddp_case(a_missing_parameter_is_named) {
   Registered a;
   Registered b;
   a.parameter("w", 3).parameter("b", 4);
@@ -56,7 +56,7 @@ void a_missing_parameter_is_named(void**) {
   expect_contains(difference({a.lines(), b.lines()}), "parameter 1 is \"b\" F32 [4] on rank 0");
 }
 
-void options_are_compared_after_the_tensors(void**) {
+ddp_case(options_are_compared_after_the_tensors) {
   Registered a;
   Registered b;
   a.parameter("w", 3);
@@ -66,7 +66,7 @@ void options_are_compared_after_the_tensors(void**) {
                "difference");
 }
 
-void ranks_read_like_a_sentence(void**) {
+ddp_case(ranks_read_like_a_sentence) {
   expect_equal(name_ranks({3}), std::string("rank 3"), "one");
   expect_equal(name_ranks({1, 2}), std::string("ranks 1 and 2"), "two");
   expect_equal(name_ranks({1, 2, 5}), std::string("ranks 1, 2 and 5"), "three");
@@ -74,11 +74,3 @@ void ranks_read_like_a_sentence(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(equal_models_have_no_difference),
-                              ddp_test(the_first_difference_is_named_with_all_ranks), ddp_test(a_missing_parameter_is_named),
-                              ddp_test(options_are_compared_after_the_tensors), ddp_test(ranks_read_like_a_sentence)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

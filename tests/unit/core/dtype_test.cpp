@@ -13,7 +13,7 @@ namespace {
 
 constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8, DDP_C64, DDP_C128};
 
-void every_dtype_has_the_size_that_its_name_says(void**) {
+ddp_case(every_dtype_has_the_size_that_its_name_says) {
   for (const ddp_dtype dtype : kAll) {
     const std::string name = dtype_name(dtype);
     const std::string bits = name.substr(name.find_first_of("0123456789"));
@@ -22,13 +22,13 @@ void every_dtype_has_the_size_that_its_name_says(void**) {
   }
 }
 
-void names_are_unique(void**) {
+ddp_case(names_are_unique) {
   std::set<std::string> names;
   for (const ddp_dtype dtype : kAll) names.insert(dtype_name(dtype));
   expect_equal(names.size(), std::size(kAll), "number of names");
 }
 
-void other_numbers_are_no_dtype(void**) {
+ddp_case(other_numbers_are_no_dtype) {
   for (const int number : {-1, 0, 10, 100}) {
     const auto dtype = static_cast<ddp_dtype>(number);
     expect(!is_dtype(dtype), std::to_string(number));
@@ -37,14 +37,14 @@ void other_numbers_are_no_dtype(void**) {
   }
 }
 
-void only_the_16_bit_floats_are_added_in_another_type(void**) {
+ddp_case(only_the_16_bit_floats_are_added_in_another_type) {
   for (const ddp_dtype dtype : kAll) {
     const bool small = is_floating(dtype) && dtype_size(dtype) == 2;
     expect(accumulator_dtype(dtype) == (small ? DDP_F32 : dtype), dtype_name(dtype));
   }
 }
 
-void complex_types_have_two_parts_of_half_the_size(void**) {
+ddp_case(complex_types_have_two_parts_of_half_the_size) {
   for (const ddp_dtype dtype : kAll) {
     expect_equal(is_complex(dtype), std::string(dtype_name(dtype))[0] == 'C', dtype_name(dtype));
     expect_equal(dtype_size(part_dtype(dtype)) * (is_complex(dtype) ? 2 : 1), dtype_size(dtype), dtype_name(dtype));
@@ -52,21 +52,9 @@ void complex_types_have_two_parts_of_half_the_size(void**) {
   }
 }
 
-void floating_types_are_named_with_an_f(void**) {
+ddp_case(floating_types_are_named_with_an_f) {
   for (const ddp_dtype dtype : kAll)
     expect_equal(is_floating(dtype), std::string(dtype_name(dtype)).find('F') != std::string::npos, dtype_name(dtype));
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_dtype_has_the_size_that_its_name_says),
-      ddp_test(names_are_unique),
-      ddp_test(other_numbers_are_no_dtype),
-      ddp_test(only_the_16_bit_floats_are_added_in_another_type),
-      ddp_test(complex_types_have_two_parts_of_half_the_size),
-      ddp_test(floating_types_are_named_with_an_f),
-  };
-  return cmocka_run_group_tests_name("dtype", tests, nullptr, nullptr);
-}

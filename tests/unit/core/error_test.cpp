@@ -15,25 +15,25 @@ using namespace ddp::test;
 
 namespace {
 
-void a_made_error_carries_its_status_and_its_text(void**) {
+ddp_case(a_made_error_carries_its_status_and_its_text) {
   const Error error = make_error(DDP_ERROR_MISMATCH, "rank %d has %s", 3, "another shape");
   expect(error.status() == DDP_ERROR_MISMATCH, "status");
   expect_equal(error.text(), std::string("rank 3 has another shape"), "text");
   expect_equal(std::string(error.what()), error.text(), "what()");
 }
 
-void a_text_that_is_too_long_is_cut(void**) {
+ddp_case(a_text_that_is_too_long_is_cut) {
   const std::string name(10000, 'n');
   const Error error = make_error(DDP_ERROR_IO, "file %s", name.c_str());
   expect(error.text().size() > 1000 && error.text().size() < 5000, "length " + std::to_string(error.text().size()));
   expect_equal(error.text().substr(0, 8), std::string("file nnn"), "beginning");
 }
 
-void percent_signs_in_arguments_are_text(void**) {
+ddp_case(percent_signs_in_arguments_are_text) {
   expect_equal(make_error(DDP_ERROR_IO, "file %s", "%s%n").text(), std::string("file %s%n"), "text");
 }
 
-void every_status_has_a_name_of_its_own(void**) {
+ddp_case(every_status_has_a_name_of_its_own) {
   std::set<std::string> names;
   for (int status = DDP_OK; status <= DDP_ERROR_DIFFERENT_CALLS; ++status) {
     const std::string name = status_name(static_cast<ddp_status>(status));
@@ -44,13 +44,13 @@ void every_status_has_a_name_of_its_own(void**) {
   expect_equal(std::string(status_name(static_cast<ddp_status>(-5))), "unknown ddp_status", "name of -5");
 }
 
-void exactly_the_statuses_5_to_7_and_16_break_a_group(void**) {
+ddp_case(exactly_the_statuses_5_to_7_and_16_break_a_group) {
   for (int status = DDP_OK; status <= DDP_ERROR_DIFFERENT_CALLS; ++status)
     expect_equal(breaks_group(static_cast<ddp_status>(status)), (status >= 5 && status <= 7) || status == 16,
                  std::to_string(status));
 }
 
-void what_ran_out_is_out_of_memory(void**) {
+ddp_case(what_ran_out_is_out_of_memory) {
   expect_equal(to_error(std::bad_alloc()).status(), DDP_ERROR_OUT_OF_MEMORY, "memory");
   expect_equal(to_error(std::bad_alloc()).text(), std::string("out of memory"), "its text");
   const Error threads = to_error(std::system_error(EAGAIN, std::generic_category()));
@@ -66,7 +66,7 @@ void what_ran_out_is_out_of_memory(void**) {
   expect_equal(to_error(Error(DDP_ERROR_IO, "file")).status(), DDP_ERROR_IO, "an Error stays");
 }
 
-void a_copy_shares_the_text_and_keeps_what_was_agreed(void**) {
+ddp_case(a_copy_shares_the_text_and_keeps_what_was_agreed) {
   const Error agreed = Error(DDP_ERROR_IO, std::string(100, 'x')).as_agreed();
   const Error copy(agreed);
   expect(copy.is_agreed() && !Error(DDP_ERROR_IO, "x").is_agreed(), "agreed");
@@ -74,7 +74,7 @@ void a_copy_shares_the_text_and_keeps_what_was_agreed(void**) {
   static_assert(noexcept(Error()));
 }
 
-void details_go_with_an_error(void**) {
+ddp_case(details_go_with_an_error) {
   const Error error =
       make_error(DDP_ERROR_MISMATCH, "a").about(4).with({.ranks = {1, 3}, .parameters = {7}, .bytes_got = 5});
   expect(Error(error).details() == error.details(), "a copy shares them");
@@ -93,7 +93,7 @@ Error sent(const Error& error) {
   return received;
 }
 
-void details_are_sent(void**) {
+ddp_case(details_are_sent) {
   const Error error =
       make_error(DDP_ERROR_MISMATCH, "a")
           .with(
@@ -107,7 +107,7 @@ void details_are_sent(void**) {
   expect(long_one.details()->parameters == many, "the first of a long list");
 }
 
-void a_list_that_is_too_long_is_refused(void**) {
+ddp_case(a_list_that_is_too_long_is_refused) {
   ByteWriter writer;
   writer.number(uint8_t{1}).number(uint32_t{kListed + 1});
   const auto read = [](std::string_view bytes) {
@@ -119,19 +119,3 @@ void a_list_that_is_too_long_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_made_error_carries_its_status_and_its_text),
-      ddp_test(a_text_that_is_too_long_is_cut),
-      ddp_test(percent_signs_in_arguments_are_text),
-      ddp_test(every_status_has_a_name_of_its_own),
-      ddp_test(exactly_the_statuses_5_to_7_and_16_break_a_group),
-      ddp_test(what_ran_out_is_out_of_memory),
-      ddp_test(a_copy_shares_the_text_and_keeps_what_was_agreed),
-      ddp_test(details_go_with_an_error),
-      ddp_test(details_are_sent),
-      ddp_test(a_list_that_is_too_long_is_refused),
-  };
-  return cmocka_run_group_tests_name("error", tests, nullptr, nullptr);
-}

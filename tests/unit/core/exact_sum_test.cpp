@@ -19,12 +19,12 @@ double sum_of(const std::vector<double>& terms) {
   return sum.value();
 }
 
-void one_term_comes_back_whatever_its_exponent(void**) {
+ddp_case(one_term_comes_back_whatever_its_exponent) {
   for (const double term : {0.0, 1.0, 0.1, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 3.0e-310, 1e200})
     expect_equal(sum_of({term}), term, "the sum of one term is the term");
 }
 
-void integers_and_powers_of_two_sum_exactly(void**) {
+ddp_case(integers_and_powers_of_two_sum_exactly) {
   std::vector<double> terms;
   int64_t wanted = 0;
   std::mt19937_64 random(7);
@@ -39,7 +39,7 @@ void integers_and_powers_of_two_sum_exactly(void**) {
   expect(sum_of({0x1p53, 1.0, 0x1p-1000}) == 0x1p53 + 2, "a trace above half a unit rounds up");
 }
 
-void order_and_division_change_no_bit(void**) {
+ddp_case(order_and_division_change_no_bit) {
   std::mt19937_64 random(11);
   std::vector<double> terms;
   for (int i = 0; i < 3000; ++i)
@@ -54,7 +54,7 @@ void order_and_division_change_no_bit(void**) {
   }
 }
 
-void infinities_and_nans_are_kept_apart(void**) {
+ddp_case(infinities_and_nans_are_kept_apart) {
   const double infinity = std::numeric_limits<double>::infinity();
   expect(sum_of({1.0, infinity}) == infinity, "an infinite term gives infinity");
   expect(std::isnan(sum_of({infinity, std::nan(""), 1.0})), "a NaN gives NaN");
@@ -68,14 +68,3 @@ void infinities_and_nans_are_kept_apart(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(one_term_comes_back_whatever_its_exponent),
-      ddp_test(integers_and_powers_of_two_sum_exactly),
-      ddp_test(order_and_division_change_no_bit),
-      ddp_test(infinities_and_nans_are_kept_apart),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

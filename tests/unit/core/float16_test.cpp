@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
 using namespace ddp;
@@ -14,7 +14,7 @@ using namespace ddp::test;
 
 namespace {
 
-void every_half_has_its_value(void**) {
+ddp_case(every_half_has_its_value) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<uint16_t>(i);
     const double expected = decode_half(bits);
@@ -23,7 +23,7 @@ void every_half_has_its_value(void**) {
   }
 }
 
-void every_half_and_bfloat_survives_the_way_through_f32(void**) {
+ddp_case(every_half_and_bfloat_survives_the_way_through_f32) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<uint16_t>(i);
     const bool half_nan = (bits & 0x7fffu) > 0x7c00u;
@@ -47,12 +47,12 @@ void check_around_ties(uint16_t end, double beyond, Decode decode, Encode encode
   }
 }
 
-void doubles_are_rounded_once_to_nearest_even(void**) {
+ddp_case(doubles_are_rounded_once_to_nearest_even) {
   check_around_ties(0x7c00, 65536.0, decode_half, encode_half, double_to_half);
   check_around_ties(0x7f80, 0x1p128, decode_bfloat, encode_bfloat, double_to_bfloat);
 }
 
-void floats_are_rounded_to_nearest_even(void**) {
+ddp_case(floats_are_rounded_to_nearest_even) {
   std::mt19937 random(1);
   for (int i = 0; i < 2'000'000; ++i) {
     const auto x = std::bit_cast<float>(static_cast<uint32_t>(random()));
@@ -62,7 +62,7 @@ void floats_are_rounded_to_nearest_even(void**) {
   }
 }
 
-void too_large_becomes_infinity_and_too_small_becomes_zero(void**) {
+ddp_case(too_large_becomes_infinity_and_too_small_becomes_zero) {
   assert_int_equal(float_to_half(65519.996f), 0x7bff);
   assert_int_equal(float_to_half(65520.0f), 0x7c00);
   assert_int_equal(float_to_half(-1e30f), 0xfc00);
@@ -72,7 +72,7 @@ void too_large_becomes_infinity_and_too_small_becomes_zero(void**) {
   assert_int_equal(float_to_bfloat(std::numeric_limits<float>::max()), 0x7f80);
 }
 
-void a_nan_stays_a_quiet_nan_with_its_sign(void**) {
+ddp_case(a_nan_stays_a_quiet_nan_with_its_sign) {
   assert_int_equal(float_to_half(std::bit_cast<float>(0x7f800001u)), 0x7e00);
   assert_int_equal(float_to_half(std::bit_cast<float>(0xffc02000u)), 0xfe01);
   assert_int_equal(float_to_bfloat(std::bit_cast<float>(0xff800001u)), 0xffc0);
@@ -83,15 +83,3 @@ void a_nan_stays_a_quiet_nan_with_its_sign(void**) {
 static_assert(float_to_half(1.0f) == 0x3c00 && half_to_float(0x3c00) == 1.0f, "usable at compile time");
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(every_half_has_its_value),
-      cmocka_unit_test(every_half_and_bfloat_survives_the_way_through_f32),
-      cmocka_unit_test(doubles_are_rounded_once_to_nearest_even),
-      cmocka_unit_test(floats_are_rounded_to_nearest_even),
-      cmocka_unit_test(too_large_becomes_infinity_and_too_small_becomes_zero),
-      cmocka_unit_test(a_nan_stays_a_quiet_nan_with_its_sign),
-  };
-  return cmocka_run_group_tests_name("float16", tests, nullptr, nullptr);
-}

@@ -13,11 +13,11 @@ namespace {
 
 uint64_t hash_of(const std::string& text) { return content_hash(text.data(), text.size()); }
 
-void the_hash_of_nothing_is_the_published_one(void**) {
+ddp_case(the_hash_of_nothing_is_the_published_one) {
   expect_equal(content_hash(nullptr, 0), uint64_t{0x2d06800538d394c2u}, "XXH3 of no bytes, seed 0");
 }
 
-void pieces_have_the_hash_of_the_whole(void**) {
+ddp_case(pieces_have_the_hash_of_the_whole) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += static_cast<char>(i * 7);
   for (const size_t cut : {0, 1, 16, 240, 1024, 4999, 5000}) {
@@ -28,7 +28,7 @@ void pieces_have_the_hash_of_the_whole(void**) {
   }
 }
 
-void asking_for_the_value_does_not_end_the_stream(void**) {
+ddp_case(asking_for_the_value_does_not_end_the_stream) {
   Hasher hasher;
   hasher.add("ab", 2);
   expect_equal(hasher.value(), hash_of("ab"), "two bytes");
@@ -36,7 +36,7 @@ void asking_for_the_value_does_not_end_the_stream(void**) {
   expect_equal(hasher.value(), hash_of("abc"), "three bytes");
 }
 
-void every_bit_counts(void**) {
+ddp_case(every_bit_counts) {
   std::set<uint64_t> hashes;
   std::string text(300, 'x');
   hashes.insert(hash_of(text));
@@ -49,13 +49,3 @@ void every_bit_counts(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_hash_of_nothing_is_the_published_one),
-      ddp_test(pieces_have_the_hash_of_the_whole),
-      ddp_test(asking_for_the_value_does_not_end_the_stream),
-      ddp_test(every_bit_counts),
-  };
-  return cmocka_run_group_tests_name("hash", tests, nullptr, nullptr);
-}

@@ -41,7 +41,7 @@ struct Gradients {
   int32_t taken_by(int32_t index) { return lent.is_contested(index) ? lent.settle(index) : MemoryRanges::kNobody; }
 };
 
-void who_got_the_memory_last_has_it(void**) {
+ddp_case(who_got_the_memory_last_has_it) {
   Gradients g(2);
   g.move(1, 5);  // five elements of the other one
   expect_equal(g.taken_by(1), MemoryRanges::kNobody, "the last one");
@@ -51,13 +51,13 @@ void who_got_the_memory_last_has_it(void**) {
   expect_equal(g.taken_by(1), MemoryRanges::kNobody, "the last one");
 }
 
-void blocks_that_change_hands_are_no_conflict(void**) {
+ddp_case(blocks_that_change_hands_are_no_conflict) {
   Gradients g(3);
   g.move(0, 100), g.move(1, 200), g.move(2, 0);
   for (int32_t index = 0; index < 3; ++index) expect_equal(g.taken_by(index), MemoryRanges::kNobody, "all have moved");
 }
 
-void who_is_marked_keeps_the_memory(void**) {
+ddp_case(who_is_marked_keeps_the_memory) {
   Gradients g(2);
   g.move(1, 0, [](int32_t index) { return index == 0; });
   expect_equal(g.taken_by(0), MemoryRanges::kNobody, "it is marked");
@@ -66,7 +66,7 @@ void who_is_marked_keeps_the_memory(void**) {
   expect_equal(g.taken_by(1), MemoryRanges::kNobody, "elsewhere");
 }
 
-void what_never_moves_is_found(void**) {
+ddp_case(what_never_moves_is_found) {
   Gradients g(1);
   g.lent.claim(at(1000, 10), {MemoryRanges::Kind::kValue, 0});
   g.lent.claim(at(2000, 10), {MemoryRanges::Kind::kOwnGrad, 7});
@@ -79,7 +79,7 @@ void what_never_moves_is_found(void**) {
 }
 
 /// Random moves and marks, compared with a list that is searched from end to end.
-void it_is_as_a_list_of_all(void**) {
+ddp_case(it_is_as_a_list_of_all) {
   constexpr int32_t kCount = 12;
   std::mt19937 random(20261127);
   for (int round = 0; round < 300; ++round) {
@@ -111,12 +111,3 @@ void it_is_as_a_list_of_all(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(who_got_the_memory_last_has_it), ddp_test(blocks_that_change_hands_are_no_conflict),
-      ddp_test(who_is_marked_keeps_the_memory), ddp_test(what_never_moves_is_found),
-      ddp_test(it_is_as_a_list_of_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

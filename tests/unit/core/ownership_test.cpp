@@ -16,7 +16,7 @@ void expect_parts(OwnedParts parts, const std::vector<OwnedSpan>& wanted) {
   }
 }
 
-void a_divided_list_has_one_owner_for_each_element(void**) {
+ddp_case(a_divided_list_has_one_owner_for_each_element) {
   const Ownership ownership = Ownership::divided({{{0, 0, 10}, {2, 0, 5}}, {{2, 5, 3}, {3, 0, 1}}});
   expect_equal(ownership.ranks(), 2, "ranks");
   expect_parts(ownership.parts(0, 0), {{0, 0, 10}});
@@ -30,7 +30,7 @@ void a_divided_list_has_one_owner_for_each_element(void**) {
   expect_equal(ownership.most(), int64_t{15}, "most");
 }
 
-void a_root_owns_everything_and_the_others_nothing(void**) {
+ddp_case(a_root_owns_everything_and_the_others_nothing) {
   const Ownership ownership = Ownership::of_root({4, 0, 6}, 1, 3);
   expect_equal(ownership.count(0) + ownership.count(2), int64_t{0}, "the others");
   expect_equal(ownership.count(1), int64_t{10}, "the root");
@@ -39,7 +39,7 @@ void a_root_owns_everything_and_the_others_nothing(void**) {
   expect_equal(ownership.slice(1).size(), size_t{2}, "no empty spans");
 }
 
-void all_own_everything(void**) {
+ddp_case(all_own_everything) {
   const Ownership ownership = Ownership::of_all({4, 6}, 2);
   for (int32_t rank = 0; rank < 2; ++rank) {
     expect_parts(ownership.parts(rank, 0), {{0, 0, 4}});
@@ -48,7 +48,7 @@ void all_own_everything(void**) {
 }
 
 /// A rank may own several parts of a parameter; its state for them is contiguous.
-void parts_of_a_parameter_lie_one_behind_the_other(void**) {
+ddp_case(parts_of_a_parameter_lie_one_behind_the_other) {
   const Ownership ownership = Ownership::divided({{{0, 0, 4}, {0, 10, 3}, {0, 20, 2}, {1, 0, 1}}, {{0, 4, 6}, {0, 13, 7}}});
   expect_parts(ownership.parts(0, 0), {{0, 0, 4}, {0, 10, 3}, {0, 20, 2}});
   expect_parts(ownership.parts(1, 0), {{0, 4, 6}, {0, 13, 7}});
@@ -60,11 +60,3 @@ void parts_of_a_parameter_lie_one_behind_the_other(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_divided_list_has_one_owner_for_each_element),
-                              ddp_test(a_root_owns_everything_and_the_others_nothing), ddp_test(all_own_everything),
-                              ddp_test(parts_of_a_parameter_lie_one_behind_the_other)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -76,7 +76,7 @@ std::vector<int64_t> mebibytes_of(const Plan& plan) {
   return all;
 }
 
-void what_is_expected_last_travels_alone(void**) {
+ddp_case(what_is_expected_last_travels_alone) {
   const auto plan_of = [](std::vector<int64_t> mebibytes, bool on_gpu = false) {
     std::vector<PlanItem> items;
     for (const int64_t each : mebibytes) items.push_back({each << 18, DDP_F32, on_gpu});
@@ -93,7 +93,7 @@ void what_is_expected_last_travels_alone(void**) {
          "as many as the first bucket would hold");
 }
 
-void small_models_keep_the_rule(void**) {
+ddp_case(small_models_keep_the_rule) {
   constexpr int64_t kCounts[] = {0, 1, 16, 17, 100};
   for (size_t n = 0; n <= 4; ++n) {
     std::vector<size_t> pick(n, 0);
@@ -114,7 +114,7 @@ void small_models_keep_the_rule(void**) {
   }
 }
 
-void large_models_keep_the_rule(void**) {
+ddp_case(large_models_keep_the_rule) {
   std::mt19937 random(20240611);
   for (int round = 0; round < 200; ++round) {
     std::vector<PlanItem> items(random() % 3000);
@@ -124,7 +124,7 @@ void large_models_keep_the_rule(void**) {
   }
 }
 
-void the_defaults_start_small_and_go_on_large(void**) {
+ddp_case(the_defaults_start_small_and_go_on_large) {
   const std::vector<PlanItem> items(100, PlanItem{1 << 18, DDP_F32});  // 100 times 1 MiB
   const Plan plan = plan_buckets(items, limits_of(1 << 20, 25 << 20), Oversized::kSplit);
   expect_equal(plan.size(), size_t{6}, "buckets");
@@ -135,7 +135,7 @@ void the_defaults_start_small_and_go_on_large(void**) {
 }
 
 /// GPT-2's: an embedding of 154 MB is the last gradient of backward.
-void an_embedding_is_split_evenly(void**) {
+ddp_case(an_embedding_is_split_evenly) {
   const Plan plan = plan_buckets({{50257 * 768, DDP_F32}, {768, DDP_F32}}, limits_of(1 << 20, 25 << 20), Oversized::kSplit);
   expect_equal(plan.size(), size_t{7}, "buckets");
   expect_equal(plan[0].pieces[0].parameter, 1, "the small one comes first");
@@ -154,7 +154,7 @@ void an_embedding_is_split_evenly(void**) {
 }
 
 /// What the program does not say follows from the size of the model.
-void buckets_are_a_sixteenth_of_a_model(void**) {
+ddp_case(buckets_are_a_sixteenth_of_a_model) {
   const auto limits = [](int64_t mebibytes, Oversized oversized = Oversized::kSplit, int64_t given = 0) {
     const std::vector<PlanItem> items(static_cast<size_t>(mebibytes), PlanItem{1 << 18, DDP_F32});
     return ddp::limits_of(1 << 20, given, 3, items, oversized);
@@ -171,7 +171,7 @@ void buckets_are_a_sixteenth_of_a_model(void**) {
                "gradients on a GPU do not count");
 }
 
-void a_parameter_stays_whole_up_to_a_piece(void**) {
+ddp_case(a_parameter_stays_whole_up_to_a_piece) {
   const std::vector<PlanItem> items = {{20 << 18, DDP_F32}, {1 << 18, DDP_F32}, {27 << 18, DDP_F32}};
   const Plan plan = plan_buckets(items, ddp::limits_of(1 << 20, 0, 1, items, Oversized::kSplit), Oversized::kSplit);
   std::vector<int64_t> bytes;
@@ -181,12 +181,12 @@ void a_parameter_stays_whole_up_to_a_piece(void**) {
 }
 
 /// Less than the least piece: limits this small are there to put each parameter in a bucket of its own.
-void small_limits_do_not_make_dust(void**) {
+ddp_case(small_limits_do_not_make_dust) {
   const Plan plan = plan_buckets({{40'000, DDP_F32}, {16'384, DDP_F32}}, limits_of(1, 1), Oversized::kSplit);
   expect_equal(plan.size(), size_t{4}, "buckets: one whole parameter, and three pieces of 64 KiB at most");
 }
 
-void the_hash_tells_plans_apart(void**) {
+ddp_case(the_hash_tells_plans_apart) {
   const auto plan_of = [](int64_t limit, Oversized oversized) {
     return plan_buckets(std::vector<PlanItem>(10, PlanItem{20'000, DDP_F32}), limits_of(400, limit), oversized);
   };
@@ -199,14 +199,3 @@ void the_hash_tells_plans_apart(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(what_is_expected_last_travels_alone), ddp_test(small_models_keep_the_rule),
-      ddp_test(large_models_keep_the_rule),          ddp_test(the_defaults_start_small_and_go_on_large),
-      ddp_test(an_embedding_is_split_evenly),        ddp_test(small_limits_do_not_make_dust),
-      ddp_test(buckets_are_a_sixteenth_of_a_model),  ddp_test(a_parameter_stays_whole_up_to_a_piece),
-      ddp_test(the_hash_tells_plans_apart)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

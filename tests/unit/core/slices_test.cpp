@@ -38,7 +38,7 @@ void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
   expect_equal(k, counts.size(), "all elements are owned, pieces");
 }
 
-void every_element_has_one_owner(void**) {
+ddp_case(every_element_has_one_owner) {
   expect_rule({1}, 3);
   expect_rule({5000}, 1);
   expect_rule({5000}, 4);
@@ -53,7 +53,7 @@ void every_element_has_one_owner(void**) {
 }
 
 /// A plan of several buckets, some of them pieces of one parameter, asked by the number of a parameter.
-void a_plan_is_owned_as_its_buckets_are(void**) {
+ddp_case(a_plan_is_owned_as_its_buckets_are) {
   const std::vector<int64_t> counts = {7, 5000, 1, 1024, 3000, 64, 70'001, 20'000, 900};
   std::vector<PlanItem> items;
   for (const int64_t count : counts) items.push_back(PlanItem{count, DDP_F32});
@@ -93,7 +93,7 @@ void a_plan_is_owned_as_its_buckets_are(void**) {
 }
 
 /// Each parameter has one owner, and no rank has more than its even share and the largest parameter that it could not share.
-void whole_tensors_are_divided_evenly(void**) {
+ddp_case(whole_tensors_are_divided_evenly) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<int64_t> counts;
@@ -127,10 +127,3 @@ void whole_tensors_are_divided_evenly(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(every_element_has_one_owner), ddp_test(a_plan_is_owned_as_its_buckets_are),
-                              ddp_test(whole_tensors_are_divided_evenly)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -33,7 +33,7 @@ std::vector<SumNode> nodes_of(int64_t n) {
   return all;
 }
 
-void the_halves_meet_at_the_largest_power_of_two_below_the_width(void**) {
+ddp_case(the_halves_meet_at_the_largest_power_of_two_below_the_width) {
   for (int64_t lo : {0, 8, 1000})
     for (int64_t width = 2; width <= 1030; ++width) {
       const int64_t left = sum_mid(lo, lo + width) - lo;
@@ -41,7 +41,7 @@ void the_halves_meet_at_the_largest_power_of_two_below_the_width(void**) {
     }
 }
 
-void a_tree_is_drawn_as_the_guide_draws_it(void**) {
+ddp_case(a_tree_is_drawn_as_the_guide_draws_it) {
   const auto drawn = [](int64_t n) {
     return tree_sum(
         0, n, [](int64_t leaf) { return std::to_string(leaf); },
@@ -58,7 +58,7 @@ void a_tree_is_drawn_as_the_guide_draws_it(void**) {
   }
 }
 
-void every_aligned_block_is_a_node(void**) {
+ddp_case(every_aligned_block_is_a_node) {
   for (int64_t n = 1; n <= kMost; ++n) {
     const std::vector<SumNode> all = nodes_of(n);
     for (int64_t block = 1; block < 2 * n; block *= 2)
@@ -88,7 +88,7 @@ void expect_maximal(int64_t n, const std::vector<int64_t>& positions) {
   expect(found == wanted, std::to_string(n) + " positions, " + std::to_string(positions.size()) + " of them mine");
 }
 
-void maximal_subtrees_are_the_largest_nodes_within_a_set(void**) {
+ddp_case(maximal_subtrees_are_the_largest_nodes_within_a_set) {
   std::mt19937_64 random(5);
   for (int64_t n = 1; n <= kMost; ++n) {
     for (int64_t from = 0; from < n; ++from)  // hosts of neighbours
@@ -113,7 +113,7 @@ void maximal_subtrees_are_the_largest_nodes_within_a_set(void**) {
   expect(maximal_subtrees({}).empty(), "no positions");
 }
 
-void by_rank_is_the_identity(void**) {
+ddp_case(by_rank_is_the_identity) {
   for (int32_t n = 1; n <= kMost; ++n) {
     const LeafMap map = LeafMap::by_rank(n);
     expect(map.ranks() == n && map.total() == n, "as many positions as ranks");
@@ -123,7 +123,7 @@ void by_rank_is_the_identity(void**) {
 }
 
 /// Every host is one node, whatever the number of its ranks and wherever they are.
-void by_host_makes_each_host_one_node(void**) {
+ddp_case(by_host_makes_each_host_one_node) {
   std::mt19937_64 random(6);
   for (int32_t n = 1; n <= kMost; ++n)
     for (int turn = 0; turn < 40; ++turn) {
@@ -154,7 +154,7 @@ void by_host_makes_each_host_one_node(void**) {
 }
 
 /// Three ranks on each of two hosts: ((0+1)+2) + ((4+5)+6), where position 3 is empty.
-void two_hosts_of_three(void**) {
+ddp_case(two_hosts_of_three) {
   const LeafMap map = LeafMap::by_host({0, 0, 0, 1, 1, 1});
   expect(map.total() == 7 && map.position_of(3) == 4 && map.rank_at(3) == LeafMap::kHole, "the second host begins at 4");
   expect(map.subtrees_of({0, 1, 2}) == std::vector<SumNode>{{0, 4}} &&
@@ -170,7 +170,7 @@ std::string joined(const std::string& left, const std::string& right) {
 }
 
 /// The sum over ranks that hold nodes is the sum over all leaves, drawn the same way.
-void nodes_in_the_place_of_leaves_give_the_tree_over_leaves(void**) {
+ddp_case(nodes_in_the_place_of_leaves_give_the_tree_over_leaves) {
   const auto leaf = [](int64_t at) { return std::to_string(at); };
   for (int64_t leaves = 1; leaves <= kMost; ++leaves) {
     const std::string wanted = tree_sum(0, leaves, leaf, joined);
@@ -202,17 +202,3 @@ void nodes_in_the_place_of_leaves_give_the_tree_over_leaves(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(the_halves_meet_at_the_largest_power_of_two_below_the_width),
-      cmocka_unit_test(a_tree_is_drawn_as_the_guide_draws_it),
-      cmocka_unit_test(every_aligned_block_is_a_node),
-      cmocka_unit_test(maximal_subtrees_are_the_largest_nodes_within_a_set),
-      cmocka_unit_test(by_rank_is_the_identity),
-      cmocka_unit_test(by_host_makes_each_host_one_node),
-      cmocka_unit_test(two_hosts_of_three),
-      cmocka_unit_test(nodes_in_the_place_of_leaves_give_the_tree_over_leaves),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

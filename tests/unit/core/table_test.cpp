@@ -13,7 +13,7 @@ alignas(64) float memory[1024];
 
 Tensor at(int64_t begin, int64_t count, ddp_dtype dtype = DDP_F32) { return flat_tensor(memory + begin, dtype, count); }
 
-void indices_count_from_zero_in_the_order_of_registration(void**) {
+ddp_case(indices_count_from_zero_in_the_order_of_registration) {
   Parameters table;
   const Tensor grad = at(100, 10);
   expect_equal(table.add_parameter("a", at(0, 10), &grad), 0, "first parameter");
@@ -25,7 +25,7 @@ void indices_count_from_zero_in_the_order_of_registration(void**) {
   expect(table.parameter(0).grad.data == grad.data && !table.parameter(0).owned_grad, "the caller's gradient");
 }
 
-void a_missing_gradient_is_owned_and_shaped_like_the_value(void**) {
+ddp_case(a_missing_gradient_is_owned_and_shaped_like_the_value) {
   Parameters table;
   table.add_parameter("a", at(0, 10), nullptr);
   const Parameter& parameter = table.parameters().at(0);
@@ -33,21 +33,21 @@ void a_missing_gradient_is_owned_and_shaped_like_the_value(void**) {
   expect(parameter.grad.same_shape(parameter.value) && parameter.grad.dtype == DDP_F32, "shape and dtype");
 }
 
-void names_are_unique_among_parameters_and_buffers(void**) {
+ddp_case(names_are_unique_among_parameters_and_buffers) {
   Parameters table;
   table.add_parameter("w", at(0, 10), nullptr);
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(50, 10), nullptr); }), "\"w\"");
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer("w", at(50, 10)); }), "\"w\"");
 }
 
-void names_have_1_to_1024_bytes(void**) {
+ddp_case(names_have_1_to_1024_bytes) {
   Parameters table;
   expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("", at(0, 10), nullptr); });
   expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_buffer(std::string(1025, 'n'), at(0, 10)); });
   table.add_buffer(std::string(1024, 'n'), at(0, 10));
 }
 
-void memory_is_lent_once(void**) {
+ddp_case(memory_is_lent_once) {
   const std::pair<int64_t, int64_t> overlapping[] = {{100, 10}, {95, 6}, {109, 5}, {103, 2}, {90, 40}};
   for (const auto& [begin, count] : overlapping) {
     Parameters table;
@@ -65,7 +65,7 @@ void memory_is_lent_once(void**) {
   }
 }
 
-void neighbours_and_empty_tensors_overlap_nothing(void**) {
+ddp_case(neighbours_and_empty_tensors_overlap_nothing) {
   Parameters table;
   table.add_parameter("middle", at(100, 10), nullptr);
   table.add_parameter("before", at(90, 10), nullptr);
@@ -75,13 +75,13 @@ void neighbours_and_empty_tensors_overlap_nothing(void**) {
   expect_equal(table.parameter_count(), 4, "parameters");
 }
 
-void a_gradient_on_its_own_parameter_is_refused(void**) {
+ddp_case(a_gradient_on_its_own_parameter_is_refused) {
   Parameters table;
   const Tensor grad = at(5, 10);
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &grad); }), "overlaps");
 }
 
-void a_gradient_of_another_shape_or_dtype_is_refused_with_both(void**) {
+ddp_case(a_gradient_of_another_shape_or_dtype_is_refused_with_both) {
   Parameters table;
   const Tensor longer = at(100, 11), half = at(100, 10, DDP_F16);
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &longer); }),
@@ -89,7 +89,7 @@ void a_gradient_of_another_shape_or_dtype_is_refused_with_both(void**) {
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", at(0, 10), &half); }), "F16 [10]");
 }
 
-void only_floating_tensors_are_parameters(void**) {
+ddp_case(only_floating_tensors_are_parameters) {
   Parameters table;
   for (const ddp_dtype dtype : {DDP_I32, DDP_I64, DDP_U8})
     expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { table.add_parameter("w", at(0, 10, dtype), nullptr); }),
@@ -97,7 +97,7 @@ void only_floating_tensors_are_parameters(void**) {
   table.add_buffer("steps", at(0, 10, DDP_I64));
 }
 
-void a_refused_tensor_leaves_the_table_as_it_was(void**) {
+ddp_case(a_refused_tensor_leaves_the_table_as_it_was) {
   Parameters table;
   table.add_parameter("taken", at(100, 10), nullptr);
   const Tensor bad_grad = at(100, 10);
@@ -113,7 +113,7 @@ Tensor on_gpu(int32_t device, int64_t begin, int64_t count) {
   return tensor;
 }
 
-void a_gradient_in_other_memory_than_its_parameter_is_refused_with_both(void**) {
+ddp_case(a_gradient_in_other_memory_than_its_parameter_is_refused_with_both) {
   Parameters table;
   const Tensor host = at(100, 10), first = on_gpu(0, 100, 10), second = on_gpu(1, 100, 10);
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { table.add_parameter("w", on_gpu(0, 0, 10), &host); }),
@@ -126,7 +126,7 @@ void a_gradient_in_other_memory_than_its_parameter_is_refused_with_both(void**) 
   expect_equal(table.parameter(0).grad.device_index, 1, "the gradient's GPU");
 }
 
-void equal_addresses_on_different_devices_are_different_memory(void**) {
+ddp_case(equal_addresses_on_different_devices_are_different_memory) {
   Parameters table;
   table.add_parameter("host", at(100, 10), nullptr);
   table.add_parameter("first", on_gpu(0, 100, 10), nullptr);
@@ -138,7 +138,7 @@ void equal_addresses_on_different_devices_are_different_memory(void**) {
   table.add_buffer("b", on_gpu(1, 105, 10));
 }
 
-void the_table_knows_the_gpu_of_its_parameters(void**) {
+ddp_case(the_table_knows_the_gpu_of_its_parameters) {
   Parameters table;
   table.add_parameter("host", at(0, 10), nullptr);
   expect(table.device() == nullptr, "none");
@@ -150,22 +150,3 @@ void the_table_knows_the_gpu_of_its_parameters(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_gradient_in_other_memory_than_its_parameter_is_refused_with_both),
-      ddp_test(equal_addresses_on_different_devices_are_different_memory),
-      ddp_test(the_table_knows_the_gpu_of_its_parameters),
-      ddp_test(indices_count_from_zero_in_the_order_of_registration),
-      ddp_test(a_missing_gradient_is_owned_and_shaped_like_the_value),
-      ddp_test(names_are_unique_among_parameters_and_buffers),
-      ddp_test(names_have_1_to_1024_bytes),
-      ddp_test(memory_is_lent_once),
-      ddp_test(neighbours_and_empty_tensors_overlap_nothing),
-      ddp_test(a_gradient_on_its_own_parameter_is_refused),
-      ddp_test(a_gradient_of_another_shape_or_dtype_is_refused_with_both),
-      ddp_test(only_floating_tensors_are_parameters),
-      ddp_test(a_refused_tensor_leaves_the_table_as_it_was),
-  };
-  return cmocka_run_group_tests_name("table", tests, nullptr, nullptr);
-}

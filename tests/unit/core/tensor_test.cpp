@@ -28,37 +28,37 @@ std::string refusal(ddp_status status, const ddp_tensor& tensor) {
   return text;
 }
 
-void the_count_is_the_product_of_the_shape(void**) {
+ddp_case(the_count_is_the_product_of_the_shape) {
   const ddp_tensor tensor = tensor_of({2, 3, 4}, DDP_F16);
   expect_equal(checked_tensor(&tensor, "x").count, 24, "count");
   expect_equal(checked_tensor(&tensor, "x").bytes(), 48, "bytes");
 }
 
-void a_scalar_has_one_element(void**) {
+ddp_case(a_scalar_has_one_element) {
   const ddp_tensor scalar = tensor_of({}, DDP_F64);
   const Tensor checked = checked_tensor(&scalar, "x");
   expect_equal(checked.count, 1, "count");
   expect_equal(checked.bytes(), 8, "bytes");
 }
 
-void an_empty_tensor_needs_no_memory(void**) {
+ddp_case(an_empty_tensor_needs_no_memory) {
   const ddp_tensor empty = tensor_of({3, 0, 2}, DDP_F32, nullptr);
   expect_equal(checked_tensor(&empty, "x").count, 0, "count");
 }
 
-void entries_behind_ndim_are_ignored(void**) {
+ddp_case(entries_behind_ndim_are_ignored) {
   ddp_tensor tensor = tensor_of({2});
   tensor.shape[1] = -7;
   expect_equal(checked_tensor(&tensor, "x").count, 2, "count");
 }
 
-void null_is_refused_by_name(void**) {
+ddp_case(null_is_refused_by_name) {
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)checked_tensor(nullptr, "buffer \"b\""); }),
                   "buffer \"b\"");
   expect_contains(refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({2}, DDP_F32, nullptr)), "2 elements");
 }
 
-void unknown_dtypes_and_devices_are_refused(void**) {
+ddp_case(unknown_dtypes_and_devices_are_refused) {
   expect_contains(refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({2}, static_cast<ddp_dtype>(99))), "99");
   ddp_tensor tensor = tensor_of({2});
   tensor.device = static_cast<ddp_device_kind>(77);
@@ -67,7 +67,7 @@ void unknown_dtypes_and_devices_are_refused(void**) {
   expect_contains(refusal(DDP_ERROR_NOT_SUPPORTED, tensor), "GPU");
 }
 
-void impossible_shapes_are_refused(void**) {
+ddp_case(impossible_shapes_are_refused) {
   expect_contains(refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({2, -3})), "dimension 1");
   ddp_tensor tensor = tensor_of({2});
   for (const int32_t ndim : {-1, DDP_MAX_DIMENSIONS + 1}) {
@@ -76,26 +76,26 @@ void impossible_shapes_are_refused(void**) {
   }
 }
 
-void sizes_that_overflow_are_refused(void**) {
+ddp_case(sizes_that_overflow_are_refused) {
   refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({int64_t{1} << 32, int64_t{1} << 32}));
   refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({int64_t{1} << 62}, DDP_F32));
 }
 
-void memory_that_is_not_aligned_to_an_element_is_refused(void**) {
+ddp_case(memory_that_is_not_aligned_to_an_element_is_refused) {
   char* const odd = reinterpret_cast<char*>(memory) + 2;
   expect_contains(refusal(DDP_ERROR_INVALID_ARGUMENT, tensor_of({2}, DDP_F32, odd)), "aligned");
   const ddp_tensor half = tensor_of({2}, DDP_F16, odd);
   expect_equal(checked_tensor(&half, "x").count, 2, "count");
 }
 
-void a_checked_tensor_goes_back_to_the_same_c_tensor(void**) {
+ddp_case(a_checked_tensor_goes_back_to_the_same_c_tensor) {
   const ddp_tensor tensor = tensor_of({2, 5}, DDP_BF16);
   const ddp_tensor back = to_c(checked_tensor(&tensor, "x"));
   expect(back.data == tensor.data && back.dtype == tensor.dtype && back.device == DDP_CPU && back.ndim == 2, "fields");
   expect(back.shape[0] == 2 && back.shape[1] == 5, "shape");
 }
 
-void complex_tensors_become_pairs_and_back(void**) {
+ddp_case(complex_tensors_become_pairs_and_back) {
   float data[13] = {};
   const int64_t shape[8] = {2, 3, 1, 1, 1, 1, 1, 1};
   ddp_tensor given{};
@@ -119,7 +119,7 @@ void complex_tensors_become_pairs_and_back(void**) {
                   "complex tensors have 0 to 7");
 }
 
-void shapes_are_compared_with_their_dimensions(void**) {
+ddp_case(shapes_are_compared_with_their_dimensions) {
   const ddp_tensor a = tensor_of({2, 3}), b = tensor_of({3, 2}), c = tensor_of({2, 3, 1});
   const Tensor x = checked_tensor(&a, "a");
   expect(x.same_shape(checked_tensor(&a, "a")), "equal shapes");
@@ -127,7 +127,7 @@ void shapes_are_compared_with_their_dimensions(void**) {
   expect(!x.same_shape(checked_tensor(&c, "c")), "[2, 3] and [2, 3, 1]");
 }
 
-void a_tensor_is_described_in_one_short_text(void**) {
+ddp_case(a_tensor_is_described_in_one_short_text) {
   const ddp_tensor tensor = tensor_of({2, 3}), scalar = tensor_of({}, DDP_I64);
   expect_equal(describe(checked_tensor(&tensor, "x")), std::string("F32 [2, 3]"), "text");
   expect_equal(describe(checked_tensor(&scalar, "x")), std::string("I64 []"), "text");
@@ -135,22 +135,3 @@ void a_tensor_is_described_in_one_short_text(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_count_is_the_product_of_the_shape),
-      ddp_test(a_scalar_has_one_element),
-      ddp_test(an_empty_tensor_needs_no_memory),
-      ddp_test(entries_behind_ndim_are_ignored),
-      ddp_test(null_is_refused_by_name),
-      ddp_test(unknown_dtypes_and_devices_are_refused),
-      ddp_test(impossible_shapes_are_refused),
-      ddp_test(sizes_that_overflow_are_refused),
-      ddp_test(memory_that_is_not_aligned_to_an_element_is_refused),
-      ddp_test(a_checked_tensor_goes_back_to_the_same_c_tensor),
-      ddp_test(complex_tensors_become_pairs_and_back),
-      ddp_test(shapes_are_compared_with_their_dimensions),
-      ddp_test(a_tensor_is_described_in_one_short_text),
-  };
-  return cmocka_run_group_tests_name("tensor", tests, nullptr, nullptr);
-}

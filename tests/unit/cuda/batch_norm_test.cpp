@@ -91,7 +91,7 @@ struct JoinCase {
   }
 };
 
-void training_joins_all_ranks(void**) {
+ddp_case(training_joins_all_ranks) {
   for (const ddp_dtype dtype : kFloats)
     for (const size_t ranks : {1U, 2U, 5U}) {
       JoinCase c(dtype);
@@ -117,7 +117,7 @@ void training_joins_all_ranks(void**) {
     }
 }
 
-void without_blocks_the_running_statistics_are_used(void**) {
+ddp_case(without_blocks_the_running_statistics_are_used) {
   JoinCase c(DDP_F16);
   const Doubles mean = in_double(c.running_mean.array), var = in_double(c.running_var.array);
   const WildArray before = c.running_mean.array;
@@ -130,7 +130,7 @@ void without_blocks_the_running_statistics_are_used(void**) {
   }
 }
 
-void what_is_not_given_has_its_default(void**) {
+ddp_case(what_is_not_given_has_its_default) {
   const Doubles blocks = some_blocks(3);
   Doubles coefficients(3 * kChannels);
   const ddp_gpu_bn_join join{blocks.data(), 3, kChannels, 1e-5, 0.1, {}, {}, {}, {}, {}, {}, coefficients.data()};
@@ -140,7 +140,7 @@ void what_is_not_given_has_its_default(void**) {
   expect_equal(coefficients[2 * kChannels + 7], 0.0, "shift");
 }
 
-void nothing_is_written_without_values_or_when_stopped(void**) {
+ddp_case(nothing_is_written_without_values_or_when_stopped) {
   Doubles empty = some_blocks(1);
   empty[0] = 0;
   const Doubles full = some_blocks(1);
@@ -159,7 +159,7 @@ void nothing_is_written_without_values_or_when_stopped(void**) {
 constexpr batch_norm::Shape kShapes[] = {{2, 3, 1},    {50, 33, 1},  {9, 5, 7}, {3, 4, 49},
                                          {2, 3, 4100}, {40, 300, 2}, {1, 1, 1}, {0, 3, 4}};
 
-void forward_is_the_cpus(void**) {
+ddp_case(forward_is_the_cpus) {
   for (const ddp_dtype dtype : kFloats)
     for (const batch_norm::Shape& shape : kShapes)
       for (const int64_t offset : {0, 1}) {
@@ -178,7 +178,7 @@ void forward_is_the_cpus(void**) {
       }
 }
 
-void backward_is_the_cpus(void**) {
+ddp_case(backward_is_the_cpus) {
   for (const ddp_dtype dtype : kFloats)
     for (const batch_norm::Shape& shape : kShapes)
       for (const int64_t offset : {0, 1}) {
@@ -199,7 +199,7 @@ void backward_is_the_cpus(void**) {
       }
 }
 
-void slopes_are_the_formulas(void**) {
+ddp_case(slopes_are_the_formulas) {
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t accumulate : {0, 1}) {
       Channels weight(dtype, kChannels, 1), mean(dtype, kChannels, 2), invstd(dtype, kChannels, 3),
@@ -225,7 +225,7 @@ void slopes_are_the_formulas(void**) {
     }
 }
 
-void the_channel_of_an_element_is_found(void**) {
+ddp_case(the_channel_of_an_element_is_found) {
   for (const int64_t base : {int64_t{0}, int64_t{5} << 33}) {
     cuda::Place place = cuda::place_of(base, 5, 7);
     for (int64_t i = base; i < base + 200; ++i, place.next(5, 7)) {
@@ -237,17 +237,3 @@ void the_channel_of_an_element_is_found(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(training_joins_all_ranks),
-      ddp_test(without_blocks_the_running_statistics_are_used),
-      ddp_test(what_is_not_given_has_its_default),
-      ddp_test(nothing_is_written_without_values_or_when_stopped),
-      ddp_test(forward_is_the_cpus),
-      ddp_test(backward_is_the_cpus),
-      ddp_test(slopes_are_the_formulas),
-      ddp_test(the_channel_of_an_element_is_found),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

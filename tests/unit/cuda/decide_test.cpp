@@ -33,12 +33,12 @@ std::vector<ExactSum> some_sums() {
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-void the_value_of_a_sum_is_the_cpus(void**) {
+ddp_case(the_value_of_a_sum_is_the_cpus) {
   for (ExactSum& sum : some_sums())
     expect(same(cuda::sum_of_words(sum.words().data()), sum.value()), "value " + std::to_string(sum.value()));
 }
 
-void the_decision_is_the_cpus(void**) {
+ddp_case(the_decision_is_the_cpus) {
   for (const double scale : {1.0, 1024.0, 3.0})
     for (const double max_norm : {0.0, 0.5, 1e200}) {
       ddp_loss_scale_options options = optim::default_loss_scale_options();
@@ -62,11 +62,3 @@ void the_decision_is_the_cpus(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_value_of_a_sum_is_the_cpus),
-      ddp_test(the_decision_is_the_cpus),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -19,7 +19,7 @@ std::vector<uint64_t> hashes(const std::vector<ddp_gpu_span>& spans) {
   return out;
 }
 
-void a_hash_is_the_sum_of_its_words(void**) {
+ddp_case(a_hash_is_the_sum_of_its_words) {
   std::vector<WildArray> arrays;
   std::vector<ddp_gpu_span> spans;
   for (const int64_t offset : {0, 1, 4, 16})
@@ -32,7 +32,7 @@ void a_hash_is_the_sum_of_its_words(void**) {
                  std::to_string(arrays[k].count()) + " bytes");
 }
 
-void many_arrays_take_many_launches(void**) {
+ddp_case(many_arrays_take_many_launches) {
   WildArray bytes(DDP_U8, 4000);
   bytes.fill(3);
   std::vector<ddp_gpu_span> spans;
@@ -42,7 +42,7 @@ void many_arrays_take_many_launches(void**) {
     expect_equal(got[k], cuda::hash_of(spans[k].from, static_cast<uint64_t>(spans[k].count)), "hash");
 }
 
-void what_differs_has_another_hash(void**) {
+ddp_case(what_differs_has_another_hash) {
   WildArray bytes(DDP_U8, 4096);
   bytes.fill(4);
   std::set<uint64_t> seen{cuda::hash_of(bytes.data(), 4096), cuda::hash_of(bytes.data(), 4095)};
@@ -60,7 +60,7 @@ void what_differs_has_another_hash(void**) {
   expect_equal(seen.size(), size_t{2 + 4096 + 511}, "hashes");
 }
 
-void zeros_of_different_lengths_differ(void**) {
+ddp_case(zeros_of_different_lengths_differ) {
   const WildArray zeros(DDP_U8, 64);
   std::set<uint64_t> seen;
   for (uint64_t length = 0; length <= 64; ++length) seen.insert(cuda::hash_of(zeros.data(), length));
@@ -68,13 +68,3 @@ void zeros_of_different_lengths_differ(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_hash_is_the_sum_of_its_words),
-      ddp_test(many_arrays_take_many_launches),
-      ddp_test(what_differs_has_another_hash),
-      ddp_test(zeros_of_different_lengths_differ),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -31,7 +31,7 @@ void count_at_barriers(Work work) {
   }
 }
 
-void nobody_passes_a_barrier_before_all_have_come(void**) {
+ddp_case(nobody_passes_a_barrier_before_all_have_come) {
   std::vector<unsigned> seen(2 * 3 * 96);
   unsigned shared = 0;
   launch<count_at_barriers>(2, 96, {&seen, &shared});
@@ -41,7 +41,7 @@ void nobody_passes_a_barrier_before_all_have_come(void**) {
 
 void shift(Work work) { work.out->at(threadIdx.x) = __shfl_down_sync(0xffffffff, threadIdx.x * 10, 5); }
 
-void a_lane_gets_the_number_of_a_later_lane(void**) {
+ddp_case(a_lane_gets_the_number_of_a_later_lane) {
   std::vector<unsigned> got(64);
   launch<shift>(1, 64, {&got, nullptr});
   for (unsigned i = 0; i < 64; ++i) expect_equal(got[i], (i % 32 < 27 ? i + 5 : i) * 10, "lane " + std::to_string(i));
@@ -68,7 +68,7 @@ ProcResult ended() {
   return procs.wait().front();
 }
 
-void threads_that_wait_in_vain_end_the_program(void**) {
+ddp_case(threads_that_wait_in_vain_end_the_program) {
 #if defined(__SANITIZE_THREAD__)
   skip();  // it does not follow fibers into the child of a fork, and reports their own memory as shared
 #endif
@@ -77,12 +77,3 @@ void threads_that_wait_in_vain_end_the_program(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(nobody_passes_a_barrier_before_all_have_come),
-      ddp_test(a_lane_gets_the_number_of_a_later_lane),
-      ddp_test(threads_that_wait_in_vain_end_the_program),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -51,7 +51,7 @@ void near(double got, long double wanted, long double scale, const std::string& 
                              std::to_string(static_cast<double>(wanted)));
 }
 
-void moments_are_those_of_the_values(void**) {
+ddp_case(moments_are_those_of_the_values) {
   each_case([](const Shape& shape, ddp_dtype dtype) {
     const ddp_gpu_batch batch = batch_of(shape, dtype);
     WildArray x(dtype, values_of(shape), 1);
@@ -75,7 +75,7 @@ void moments_are_those_of_the_values(void**) {
   });
 }
 
-void a_mean_far_from_zero_costs_no_digits(void**) {
+ddp_case(a_mean_far_from_zero_costs_no_digits) {
   for (const Shape& shape : {Shape{40, 1, 999}, Shape{9000, 1, 1}, Shape{600, 1, 10}}) {
     const ddp_gpu_batch batch = batch_of(shape, DDP_F64);
     WildArray x(DDP_F64, values_of(shape));
@@ -88,7 +88,7 @@ void a_mean_far_from_zero_costs_no_digits(void**) {
   }
 }
 
-void equal_values_have_no_variance(void**) {
+ddp_case(equal_values_have_no_variance) {
   for (const Shape& shape : kShapes) {
     const ddp_gpu_batch batch = batch_of(shape, DDP_F32);
     WildArray x(DDP_F32, values_of(shape));
@@ -103,7 +103,7 @@ void equal_values_have_no_variance(void**) {
   }
 }
 
-void an_empty_batch_counts_nothing(void**) {
+ddp_case(an_empty_batch_counts_nothing) {
   for (const Shape& shape : {Shape{0, 3, 5}, Shape{0, 3, 64}, Shape{4, 3, 0}}) {
     const ddp_gpu_batch batch = batch_of(shape, DDP_F32);
     std::vector<double> out(7, -1), sums(6, -1);
@@ -116,7 +116,7 @@ void an_empty_batch_counts_nothing(void**) {
   }
 }
 
-void sums_are_those_of_the_values(void**) {
+ddp_case(sums_are_those_of_the_values) {
   each_case([](const Shape& shape, ddp_dtype dtype) {
     const ddp_gpu_batch batch = batch_of(shape, dtype);
     WildArray x(dtype, values_of(shape), 1), dy(dtype, values_of(shape)), mean(DDP_F32, shape.channels);
@@ -140,7 +140,7 @@ void sums_are_those_of_the_values(void**) {
   });
 }
 
-void sets_join_as_the_cpus_do(void**) {
+ddp_case(sets_join_as_the_cpus_do) {
   batch_norm::Moments cpus(1);
   cuda::Set all{0, 0, 0};
   for (const cuda::Set& more : {cuda::Set{3, 1.5, 0.25}, {0, 7, 7}, {100, -3, 12}, {1, 1e6, 0}}) {
@@ -152,7 +152,7 @@ void sets_join_as_the_cpus_do(void**) {
   }
 }
 
-void parts_cover_everything_once(void**) {
+ddp_case(parts_cover_everything_once) {
   for (int64_t count = 0; count < 40; ++count)
     for (int64_t parts = 1; parts < 12; ++parts) {
       int64_t at = 0;
@@ -166,7 +166,7 @@ void parts_cover_everything_once(void**) {
     }
 }
 
-void few_channels_are_spread_over_many_blocks(void**) {
+ddp_case(few_channels_are_spread_over_many_blocks) {
   const auto blocks = [](int64_t rows, int64_t channels, int64_t inner) {
     return cuda::division_of({rows, channels, inner, DDP_F32, 0}).blocks();
   };
@@ -177,13 +177,3 @@ void few_channels_are_spread_over_many_blocks(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(moments_are_those_of_the_values), ddp_test(a_mean_far_from_zero_costs_no_digits),
-      ddp_test(equal_values_have_no_variance),   ddp_test(an_empty_batch_counts_nothing),
-      ddp_test(sums_are_those_of_the_values),    ddp_test(sets_join_as_the_cpus_do),
-      ddp_test(parts_cover_everything_once),     ddp_test(few_channels_are_spread_over_many_blocks),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -28,7 +28,7 @@ std::vector<ddp_gpu_span> spans_of(std::vector<WildArray>& arrays) {
   return spans;
 }
 
-void the_words_are_the_cpus(void**) {
+ddp_case(the_words_are_the_cpus) {
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t p : {1, 2})
       for (const bool wild : {false, true}) {
@@ -45,7 +45,7 @@ void the_words_are_the_cpus(void**) {
       }
 }
 
-void words_are_added_to(void**) {
+ddp_case(words_are_added_to) {
   WildArray array(DDP_F32, 3000);
   array.fill(1, false);
   const ddp_gpu_span span{array.data(), nullptr, array.count()};
@@ -55,7 +55,7 @@ void words_are_added_to(void**) {
   for (size_t i = 0; i < once.size(); ++i) expect_equal(twice[i], 2 * once[i], "word " + std::to_string(i));
 }
 
-void digits_are_those_of_the_exact_sum(void**) {
+ddp_case(digits_are_those_of_the_exact_sum) {
   for (const double term : {0.0, 1.0, 0.1, 1e300, 1.7976931348623157e308, 5e-324, 2.2250738585072014e-308, 3e-310, kInfinity,
                             -kInfinity + kInfinity}) {
     ExactSum sum;
@@ -67,7 +67,7 @@ void digits_are_those_of_the_exact_sum(void**) {
   }
 }
 
-void many_arrays_take_many_launches(void**) {
+ddp_case(many_arrays_take_many_launches) {
   WildArray array(DDP_BF16, 5000);
   array.fill(2, false);
   std::vector<ddp_gpu_span> spans;
@@ -81,7 +81,7 @@ void many_arrays_take_many_launches(void**) {
   expect(words == sum.words(), "the words");
 }
 
-void the_largest_is_the_cpus(void**) {
+ddp_case(the_largest_is_the_cpus) {
   for (const ddp_dtype dtype : kFloats) {
     for (const int64_t count : {0, 1, 9, 300, 8193, 20000}) {
       WildArray array(dtype, count, count % 2);
@@ -94,7 +94,7 @@ void the_largest_is_the_cpus(void**) {
   }
 }
 
-void the_largest_of_all_spans_and_before(void**) {
+ddp_case(the_largest_of_all_spans_and_before) {
   float numbers[] = {1, -5, 2};
   ddp_gpu_span spans[] = {{numbers, nullptr, 1}, {numbers + 1, nullptr, 2}};
   uint64_t bits = std::bit_cast<uint64_t>(4.0);
@@ -105,7 +105,7 @@ void the_largest_of_all_spans_and_before(void**) {
   expect_equal(std::bit_cast<double>(bits), 6.0, "6 stays");
 }
 
-void a_nan_is_above_all(void**) {
+ddp_case(a_nan_is_above_all) {
   float numbers[2000];
   for (float& x : numbers) x = std::numeric_limits<float>::infinity();
   numbers[1234] = -std::numeric_limits<float>::quiet_NaN();
@@ -116,16 +116,3 @@ void a_nan_is_above_all(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_words_are_the_cpus),
-      ddp_test(words_are_added_to),
-      ddp_test(digits_are_those_of_the_exact_sum),
-      ddp_test(many_arrays_take_many_launches),
-      ddp_test(the_largest_is_the_cpus),
-      ddp_test(the_largest_of_all_spans_and_before),
-      ddp_test(a_nan_is_above_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -30,7 +30,7 @@ void move(const std::vector<ddp_gpu_span>& spans, ddp_dtype from, ddp_dtype to, 
                "code");
 }
 
-void every_pair_of_types_has_the_cpus_bits(void**) {
+ddp_case(every_pair_of_types_has_the_cpus_bits) {
   for (const ddp_dtype from : kFloats)
     for (const ddp_dtype to : kFloats)
       for (const auto& [factor, limit] : {std::pair{1.0, kInfinity}, {1.0 / 3, kInfinity}, {0.7, 1.25}})
@@ -49,7 +49,7 @@ void every_pair_of_types_has_the_cpus_bits(void**) {
         }
 }
 
-void a_copy_keeps_every_bit(void**) {
+ddp_case(a_copy_keeps_every_bit) {
   for (const ddp_dtype dtype : kFloats) {
     WildArray source(dtype, 40000, 1), target(dtype, 40000, 1);
     source.fill(5);
@@ -58,7 +58,7 @@ void a_copy_keeps_every_bit(void**) {
   }
 }
 
-void from_nowhere_come_zeros(void**) {
+ddp_case(from_nowhere_come_zeros) {
   for (const ddp_dtype dtype : kFloats)
     for (const double factor : {1.0, 0.5}) {
       WildArray target(dtype, 20001, 1);
@@ -68,7 +68,7 @@ void from_nowhere_come_zeros(void**) {
     }
 }
 
-void an_array_may_be_moved_onto_itself(void**) {
+ddp_case(an_array_may_be_moved_onto_itself) {
   for (const ddp_dtype dtype : kFloats) {
     WildArray array(dtype, 30011, 1);
     array.fill(7);
@@ -78,7 +78,7 @@ void an_array_may_be_moved_onto_itself(void**) {
   }
 }
 
-void any_number_of_spans_is_moved(void**) {
+ddp_case(any_number_of_spans_is_moved) {
   for (const size_t count : {1U, 164U, 165U, 166U, 1364U, 1365U, 3000U}) {
     WildArray source(DDP_F32, 4000), target(DDP_BF16, 4000);
     source.fill(8);
@@ -93,7 +93,7 @@ void any_number_of_spans_is_moved(void**) {
   }
 }
 
-void the_stop_word_stops_it(void**) {
+ddp_case(the_stop_word_stops_it) {
   WildArray source(DDP_F32, 5000), target(DDP_F32, 5000);
   source.fill(9);
   uint32_t stop = 1;
@@ -105,7 +105,7 @@ void the_stop_word_stops_it(void**) {
   target.expect_same(source, "moved");
 }
 
-void bytes_are_exchanged(void**) {
+ddp_case(bytes_are_exchanged) {
   for (const auto& [a_offset, b_offset] : {std::pair<int64_t, int64_t>{0, 0}, {2, 2}, {2, 0}, {1, 3}, {1, 0}})
     for (const int64_t count : odd_lengths()) {
       WildArray a(DDP_U8, 2 * count, a_offset * 2), b(DDP_U8, 2 * count, b_offset * 2);
@@ -119,7 +119,7 @@ void bytes_are_exchanged(void**) {
     }
 }
 
-void bytes_are_copied(void**) {
+ddp_case(bytes_are_copied) {
   for (const auto& [a_offset, b_offset] : {std::pair<int64_t, int64_t>{0, 0}, {2, 2}, {2, 0}, {1, 3}, {1, 0}})
     for (const int64_t count : odd_lengths()) {
       WildArray a(DDP_U8, 2 * count, a_offset * 2), b(DDP_U8, 2 * count, b_offset * 2);
@@ -137,17 +137,3 @@ void bytes_are_copied(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_pair_of_types_has_the_cpus_bits),
-      ddp_test(a_copy_keeps_every_bit),
-      ddp_test(from_nowhere_come_zeros),
-      ddp_test(an_array_may_be_moved_onto_itself),
-      ddp_test(any_number_of_spans_is_moved),
-      ddp_test(the_stop_word_stops_it),
-      ddp_test(bytes_are_exchanged),
-      ddp_test(bytes_are_copied),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

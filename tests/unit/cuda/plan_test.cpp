@@ -54,7 +54,7 @@ void expect_rule(const ddp_gpu_adam_rule& got, const device::AdamRule& wanted, c
   expect(std::memcmp(&got, &wanted, sizeof got) == 0, what);
 }
 
-void adams_scalars_have_the_hosts_bits(void**) {
+ddp_case(adams_scalars_have_the_hosts_bits) {
   std::mt19937_64 random(5);
   std::uniform_real_distribution<double> share(0.5, 0.9999);
   ddp_adam_options options = optim::default_adam_options();
@@ -81,7 +81,7 @@ void adams_scalars_have_the_hosts_bits(void**) {
   }
 }
 
-void sgds_scalars_have_the_hosts_bits(void**) {
+ddp_case(sgds_scalars_have_the_hosts_bits) {
   ddp_sgd_options options = optim::default_sgd_options();
   for (const double momentum : {0.0, 0.9})
     for (const int32_t nesterov : {0, 1})
@@ -100,7 +100,7 @@ void sgds_scalars_have_the_hosts_bits(void**) {
 }
 
 /// Random gradients, some of them not finite, for a hundred steps.
-void decisions_and_counts_are_the_hosts(void**) {
+ddp_case(decisions_and_counts_are_the_hosts) {
   std::mt19937_64 random(7);
   for (const double max_norm : {0.0, 3.0})
     for (const ddp_nonfinite nonfinite : {DDP_NONFINITE_KEEP, DDP_NONFINITE_SKIP})
@@ -140,7 +140,7 @@ void decisions_and_counts_are_the_hosts(void**) {
       }
 }
 
-void a_step_that_does_not_look_keeps_norm_and_loss_scale(void**) {
+ddp_case(a_step_that_does_not_look_keeps_norm_and_loss_scale) {
   Planned planned(1);
   planned.progress.norm = 5;
   planned.step.has_rate = 1;
@@ -154,7 +154,7 @@ void a_step_that_does_not_look_keeps_norm_and_loss_scale(void**) {
               "by the rate of the call");
 }
 
-void a_step_that_is_stopped_counts_nothing(void**) {
+ddp_case(a_step_that_is_stopped_counts_nothing) {
   Planned planned(1);
   const ExactSum bad = sum_of({kInfinity});
   ExactSum words = bad;
@@ -168,7 +168,7 @@ void a_step_that_is_stopped_counts_nothing(void**) {
 }
 
 /// More parameters than one launch has bits for; every third takes part.
-void any_number_of_parameters_is_counted(void**) {
+ddp_case(any_number_of_parameters_is_counted) {
   for (const int64_t count : {0, 1, 64, 65, 40'000, 300'000}) {
     Planned planned(count);
     for (size_t k = 0; k < planned.parameters.size(); ++k) {
@@ -186,12 +186,3 @@ void any_number_of_parameters_is_counted(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(adams_scalars_have_the_hosts_bits),     ddp_test(sgds_scalars_have_the_hosts_bits),
-      ddp_test(decisions_and_counts_are_the_hosts),    ddp_test(a_step_that_does_not_look_keeps_norm_and_loss_scale),
-      ddp_test(a_step_that_is_stopped_counts_nothing), ddp_test(any_number_of_parameters_is_counted),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -87,7 +87,7 @@ ddp_gpu_adam_rule rule_of(const cpu::AdamStep& s) {
   return {s.keep, s.weight_decay, s.beta1, s.share1, s.beta2, s.share2, s.size, s.root_scale, s.epsilon};
 }
 
-void adam_has_the_cpus_bits(void**) {
+ddp_case(adam_has_the_cpus_bits) {
   const ddp_gpu_adam_rule rules[] = {rule_of(kAdams[0]), rule_of(kAdams[1])};
   for (const ddp_dtype dtype : kFloats)
     for (const bool masters : {false, true})
@@ -113,7 +113,7 @@ void adam_has_the_cpus_bits(void**) {
 }
 
 /// Sums become means as they are read, in memory too: as a division before the update, whatever else is done to them.
-void sums_are_divided_as_they_are_read(void**) {
+ddp_case(sums_are_divided_as_they_are_read) {
   const ddp_gpu_adam_rule rules[] = {rule_of(kAdams[0]), rule_of(kAdams[1])};
   for (const ddp_dtype dtype : kFloats)
     for (const bool masters : {false, true})
@@ -149,7 +149,7 @@ std::vector<cpu::SgdStep> all_sgds() {
   return steps;
 }
 
-void sgd_has_the_cpus_bits(void**) {
+ddp_case(sgd_has_the_cpus_bits) {
   const std::vector<cpu::SgdStep> steps = all_sgds();
   std::vector<ddp_gpu_sgd_rule> rules;
   for (const cpu::SgdStep& s : steps)
@@ -178,7 +178,7 @@ void sgd_has_the_cpus_bits(void**) {
     }
 }
 
-void averages_have_the_cpus_bits(void**) {
+ddp_case(averages_have_the_cpus_bits) {
   for (const ddp_dtype dtype : kFloats) {
     auto got = some_parameters(dtype, false, 1), wanted = got;
     std::vector<ddp_gpu_span> spans;
@@ -194,7 +194,7 @@ void averages_have_the_cpus_bits(void**) {
 }
 
 /// More parameters and rules than one launch holds.
-void any_number_of_parameters_and_rules_is_updated(void**) {
+ddp_case(any_number_of_parameters_and_rules_is_updated) {
   constexpr int64_t kCount = 1200;
   std::vector<ddp_gpu_adam_rule> rules;
   std::vector<cpu::AdamStep> steps;
@@ -218,7 +218,7 @@ void any_number_of_parameters_and_rules_is_updated(void**) {
   }
 }
 
-void the_gate_gives_the_scale_and_may_skip(void**) {
+ddp_case(the_gate_gives_the_scale_and_may_skip) {
   const ddp_gpu_adam_rule rule = rule_of(kAdams[0]);
   for (const uint32_t skip : {0U, 1U})
     for (const uint32_t stop : {0U, 1U}) {
@@ -238,7 +238,7 @@ void the_gate_gives_the_scale_and_may_skip(void**) {
 }
 
 /// Rules in device memory, one for each parameter, some of which are not active; more parameters than one launch holds.
-void planned_rules_have_the_cpus_bits(void**) {
+ddp_case(planned_rules_have_the_cpus_bits) {
   const std::vector<cpu::SgdStep> sgds = all_sgds();
   for (const bool is_adam : {true, false})
     for (const ddp_dtype dtype : kFloats)
@@ -281,24 +281,10 @@ void planned_rules_have_the_cpus_bits(void**) {
       }
 }
 
-void a_parameter_that_its_owner_changed_begins_anew(void**) {
+ddp_case(a_parameter_that_its_owner_changed_begins_anew) {
   const cuda::Half one{0x3c00}, two{0x4000};
   expect_equal(cuda::refreshed(1.0001F, one), 1.0001F, "the master of a parameter that is still its master rounded");
   expect_equal(cuda::refreshed(1.0001F, two), 2.0F, "the master of a parameter that is not");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(adam_has_the_cpus_bits),
-      ddp_test(sums_are_divided_as_they_are_read),
-      ddp_test(sgd_has_the_cpus_bits),
-      ddp_test(averages_have_the_cpus_bits),
-      ddp_test(any_number_of_parameters_and_rules_is_updated),
-      ddp_test(the_gate_gives_the_scale_and_may_skip),
-      ddp_test(planned_rules_have_the_cpus_bits),
-      ddp_test(a_parameter_that_its_owner_changed_begins_anew),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

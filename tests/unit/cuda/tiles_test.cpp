@@ -18,7 +18,7 @@ struct Piece {
 };
 using SmallTable = Table<Piece, 64>;
 
-void every_tile_finds_its_piece(void**) {
+ddp_case(every_tile_finds_its_piece) {
   SmallTable table;
   Planner planner(table, 8);
   std::vector<std::pair<int32_t, uint32_t>> wanted;  // piece and first element of every tile
@@ -35,7 +35,7 @@ void every_tile_finds_its_piece(void**) {
   }
 }
 
-void a_table_says_when_it_is_full(void**) {
+ddp_case(a_table_says_when_it_is_full) {
   Table<Piece, 2> table;
   Planner planner(table, 8);
   expect(planner.empty() && !planner.full(), "empty");
@@ -46,7 +46,7 @@ void a_table_says_when_it_is_full(void**) {
   expect(planner.empty() && table.tiles == 0, "empty again");
 }
 
-void long_arrays_are_taken_in_parts(void**) {
+ddp_case(long_arrays_are_taken_in_parts) {
   std::vector<std::pair<int64_t, uint32_t>> parts;
   each_part(2 * kMaxPiece + 5, [&](int64_t first, uint32_t length) { parts.emplace_back(first, length); });
   expect(parts == std::vector<std::pair<int64_t, uint32_t>>{{0, kMaxPiece}, {kMaxPiece, kMaxPiece}, {2 * kMaxPiece, 5}},
@@ -58,7 +58,7 @@ void long_arrays_are_taken_in_parts(void**) {
 
 const void* address(uintptr_t at) { return reinterpret_cast<const void*>(at); }
 
-void arrays_are_brought_to_their_alignment_together(void**) {
+ddp_case(arrays_are_brought_to_their_alignment_together) {
   // Four elements at a time: 16 bytes of F32, 8 of F16.
   for (uint32_t past = 0; past < 4; ++past)
     for (uint32_t count = 0; count < 40; ++count) {
@@ -70,7 +70,7 @@ void arrays_are_brought_to_their_alignment_together(void**) {
     }
 }
 
-void arrays_that_cannot_be_aligned_together_have_no_vectors(void**) {
+ddp_case(arrays_that_cannot_be_aligned_together_have_no_vectors) {
   const Lane apart[] = {{address(4096), 4}, {address(8196), 4}};
   expect_equal(split(1000, 4, apart).vectors, 0U, "vectors of arrays that lie differently");
   const Lane broken[] = {{address(4097), 4}, {address(4097), 4}};
@@ -79,7 +79,7 @@ void arrays_that_cannot_be_aligned_together_have_no_vectors(void**) {
   expect_equal(split(1000, 4, widths).vectors, 0U, "vectors of arrays with other heads");
 }
 
-void every_element_is_moved_once(void**) {
+ddp_case(every_element_is_moved_once) {
   for (uint32_t past = 0; past < 8; ++past)
     for (uint32_t count = 0; count < 100; ++count) {
       const Lane lanes[] = {{address(4096 + past * 2), 2}};
@@ -93,15 +93,3 @@ void every_element_is_moved_once(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_tile_finds_its_piece),
-      ddp_test(a_table_says_when_it_is_full),
-      ddp_test(long_arrays_are_taken_in_parts),
-      ddp_test(arrays_are_brought_to_their_alignment_together),
-      ddp_test(arrays_that_cannot_be_aligned_together_have_no_vectors),
-      ddp_test(every_element_is_moved_once),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

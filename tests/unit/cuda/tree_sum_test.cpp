@@ -76,7 +76,7 @@ std::string name_of(ddp_dtype dtype, ddp_reduce op, int32_t ranks) {
   return std::string(dtype_name(dtype)) + ", op " + std::to_string(op) + ", " + std::to_string(ranks) + " ranks";
 }
 
-void plain_sums_have_the_cpus_bits(void**) {
+ddp_case(plain_sums_have_the_cpus_bits) {
   for (const int32_t ranks : group_sizes())
     for (const ddp_dtype dtype : kAll)
       for (const ddp_reduce op : kOperations)
@@ -94,7 +94,7 @@ void plain_sums_have_the_cpus_bits(void**) {
 }
 
 /// A rank that does not count: its slice is -0.0, and its weight 0.
-void weighted_sums_have_the_cpus_bits(void**) {
+ddp_case(weighted_sums_have_the_cpus_bits) {
   constexpr int64_t kCount = 700;
   for (const int32_t ranks : group_sizes())
     for (const ddp_dtype dtype : kFloats)
@@ -128,7 +128,7 @@ void weighted_sums_have_the_cpus_bits(void**) {
       }
 }
 
-void sums_of_16_bit_terms_have_the_cpus_bits(void**) {
+ddp_case(sums_of_16_bit_terms_have_the_cpus_bits) {
   constexpr int64_t kCount = 500;
   for (const int32_t ranks : group_sizes())
     for (const ddp_dtype dtype : {DDP_F32, DDP_F64})
@@ -163,7 +163,7 @@ void sums_of_16_bit_terms_have_the_cpus_bits(void**) {
         }
 }
 
-void the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at(void**) {
+ddp_case(the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at) {
   constexpr int32_t kRanks = 5;
   for (const int64_t count : odd_lengths()) {
     Slices slices(DDP_F32, kRanks, count, 1, 9);
@@ -179,7 +179,7 @@ void the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at(void**
   }
 }
 
-void wrong_arguments_are_refused(void**) {
+ddp_case(wrong_arguments_are_refused) {
   Slices slices(DDP_F32, 2, 4, 0, 1);
   const auto refused = [&](auto change) {
     ddp_gpu_tree tree = slices.tree(DDP_SUM, 2);
@@ -196,7 +196,7 @@ void wrong_arguments_are_refused(void**) {
 }
 
 /// More blocks of leaves than the counter has levels for one.
-void a_full_tree_is_summed(void**) {
+ddp_case(a_full_tree_is_summed) {
   using Row = cuda::Row<float, 1>;
   for (const int32_t leaves : {cuda::kMostLeaves, cuda::kMostLeaves - 3, cuda::kMostLeaves / 2 + 8}) {
     const auto leaf = [](int64_t at) { return 1.0F / static_cast<float>(at + 3); };
@@ -209,7 +209,7 @@ void a_full_tree_is_summed(void**) {
 }
 
 /// Means of whole numbers: products with a rounded reciprocal differ in the last bit of some.
-void a_quotient_is_correctly_rounded(void**) {
+ddp_case(a_quotient_is_correctly_rounded) {
   WildArray numbers(DDP_F32, 2000), got(DDP_F32, 2000), product(DDP_F32, 2000);
   for (int64_t i = 0; i < numbers.count(); ++i) numbers.as<float>()[i] = static_cast<float>(i);
   const ddp_gpu_span divided{numbers.data(), got.data(), numbers.count()};
@@ -225,16 +225,3 @@ void a_quotient_is_correctly_rounded(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(plain_sums_have_the_cpus_bits),
-      ddp_test(weighted_sums_have_the_cpus_bits),
-      ddp_test(sums_of_16_bit_terms_have_the_cpus_bits),
-      ddp_test(the_result_may_lie_over_the_own_slice_and_the_stop_word_is_looked_at),
-      ddp_test(wrong_arguments_are_refused),
-      ddp_test(a_full_tree_is_summed),
-      ddp_test(a_quotient_is_correctly_rounded),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -8,7 +8,7 @@ using namespace ddp::test;
 
 namespace {
 
-void one_word_arrives_and_nothing_else_changes(void**) {
+ddp_case(one_word_arrives_and_nothing_else_changes) {
   for (const uint32_t value : {0u, 1u, 0xffffffffu}) {
     uint32_t to[3] = {7, 8, 9};
     expect_equal(cuda::copy_word(&value, &to[1], nullptr), 0, "code");
@@ -17,8 +17,3 @@ void one_word_arrives_and_nothing_else_changes(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(one_word_arrives_and_nothing_else_changes)};
-  return cmocka_run_group_tests_name("word", tests, nullptr, nullptr);
-}

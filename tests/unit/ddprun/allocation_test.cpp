@@ -51,7 +51,7 @@ Environment with(Environment environment, const std::string& name, const std::st
   return environment;
 }
 
-void a_job_script_of_slurm(void**) {
+ddp_case(a_job_script_of_slurm) {
   expect_equal(found(kBatch), std::string("Slurm: node08=4 node09=4 node10=4"), "tasks on each");
   Environment uneven = with(kBatch, "SLURM_TASKS_PER_NODE", "3(x2),1");
   uneven.erase("SLURM_NTASKS_PER_NODE");
@@ -64,13 +64,13 @@ void a_job_script_of_slurm(void**) {
                "an interactive shell of salloc");
 }
 
-void ranks_have_no_allocation(void**) {
+ddp_case(ranks_have_no_allocation) {
   expect_equal(found(with(kBatch, "SLURM_STEP_ID", "0")), std::string("none"), "under srun");
   expect_equal(found(with(kBatch, "OMPI_COMM_WORLD_RANK", "1")), std::string("none"), "under mpirun");
   expect_equal(found({}), std::string("none"), "outside");
 }
 
-void a_job_of_pbs(void**) {
+ddp_case(a_job_of_pbs) {
   const Environment job{{"PBS_JOBID", "12.head"}, {"PBS_NODEFILE", "/var/spool/pbs/aux/12.head"}, {"NCPUS", "8"}};
   expect_equal(found(job, {{"/var/spool/pbs/aux/12.head", "n1.cluster\nn1.cluster\nn2.cluster\nn1.cluster\n"}}),
                std::string("PBS: n1.cluster=3 n2.cluster=1"), "lines");
@@ -87,7 +87,7 @@ void expect_refused(const std::string& part, Body&& body) {
   throw std::runtime_error("it was not refused: " + part);
 }
 
-void what_cannot_be_read_is_refused(void**) {
+ddp_case(what_cannot_be_read_is_refused) {
   expect_refused("SLURM_JOB_NODELIST is \"node[08\"", [] { (void)found(with(kBatch, "SLURM_JOB_NODELIST", "node[08")); });
   expect_refused("SLURM_TASKS_PER_NODE", [] { (void)found(with(kBatch, "SLURM_TASKS_PER_NODE", "4(x2)")); });
   expect_refused("PBS_NODEFILE", [] { (void)found({{"PBS_NODEFILE", "/gone"}}); });
@@ -100,7 +100,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-void lists_of_nodes(void**) {
+ddp_case(lists_of_nodes) {
   expect_equal(joined(expand_nodelist("n[01-03,7],login1")), std::string("n01 n02 n03 n7 login1 "), "ranges");
   expect_equal(joined(expand_nodelist("rack[2-3]n[1,3]")), std::string("rack2n1 rack2n3 rack3n1 rack3n3 "), "two brackets");
   expect_equal(joined(expand_nodelist("n[098-101]-ib.site")),
@@ -110,7 +110,7 @@ void lists_of_nodes(void**) {
     expect(expand_nodelist(wrong).empty(), wrong);
 }
 
-void lists_of_counts(void**) {
+ddp_case(lists_of_counts) {
   const std::vector<int32_t> counts = expand_counts("2(x3),1,16(x1)");
   expect(counts == std::vector<int32_t>({2, 2, 2, 1, 16}), "counts");
   for (const char* wrong : {"", "x", "2(x", "2(x)", "2(3)", "0", "-1", "2(x0)", "1,,1"})
@@ -118,11 +118,3 @@ void lists_of_counts(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_job_script_of_slurm),          ddp_test(ranks_have_no_allocation), ddp_test(a_job_of_pbs),
-      ddp_test(what_cannot_be_read_is_refused), ddp_test(lists_of_nodes),           ddp_test(lists_of_counts),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

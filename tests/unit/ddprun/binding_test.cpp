@@ -27,13 +27,13 @@ Topology two_nodes() {
           {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}, {5, 13}, {6, 14}, {7, 15}}};
 }
 
-void lists_of_processors(void**) {
+ddp_case(lists_of_processors) {
   expect_equal(to_text(parse_processors("0-3,8,10-11")), std::string("0-3,8,10-11"), "there and back");
   expect_equal(to_text(parse_processors("3,1,2,2")), std::string("1-3"), "in order, each once");
   for (const char* wrong : {"", "x", "1-", "-1", "1-x", "1,,2", "99999999"}) expect(parse_processors(wrong).empty(), wrong);
 }
 
-void ranks_on_nodes(void**) {
+ddp_case(ranks_on_nodes) {
   expect_equal(text_of(place_ranks(two_nodes(), 2, Bind::kAuto)), std::string("0-3,8-11 4-7,12-15 "),
                "a node each, by itself");
   expect_equal(text_of(place_ranks(two_nodes(), 4, Bind::kNuma)), std::string("0-3,8-11 0-3,8-11 4-7,12-15 4-7,12-15 "),
@@ -46,7 +46,7 @@ void ranks_on_nodes(void**) {
   expect(place_ranks(one, 2, Bind::kAuto).empty(), "one node: not bound by itself");
 }
 
-void ranks_on_cores(void**) {
+ddp_case(ranks_on_cores) {
   expect_equal(text_of(place_ranks(two_nodes(), 8, Bind::kCore)), std::string("0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15 "),
                "both threads of a core");
   expect_equal(text_of(place_ranks(two_nodes(), 3, Bind::kCore)), std::string("0-1,8-9 2-4,10-12 5-7,13-15 "),
@@ -56,7 +56,7 @@ void ranks_on_cores(void**) {
   expect(place_ranks({}, 2, Bind::kCore).empty(), "nothing is known");
 }
 
-void threads_fit_the_mask(void**) {
+ddp_case(threads_fit_the_mask) {
   expect_equal(threads_of(place_ranks(two_nodes(), 2, Bind::kNuma)), 8, "a node each");
   expect_equal(threads_of(place_ranks(two_nodes(), 4, Bind::kNuma)), 4, "two share a node");
   expect_equal(threads_of(place_ranks(two_nodes(), 8, Bind::kCore)), 2, "a core each");
@@ -68,7 +68,7 @@ void put(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path) << text << "\n";
 }
 
-void what_the_kernel_says(void**) {
+ddp_case(what_the_kernel_says) {
   char folder[] = "/tmp/ddprun-test-XXXXXX";
   expect(mkdtemp(folder) != nullptr, "a folder");
   const std::string root = folder;
@@ -93,11 +93,3 @@ void what_the_kernel_says(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(lists_of_processors),  ddp_test(ranks_on_nodes),       ddp_test(ranks_on_cores),
-      ddp_test(threads_fit_the_mask), ddp_test(what_the_kernel_says),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

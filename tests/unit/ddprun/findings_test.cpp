@@ -31,11 +31,11 @@ std::string find(const Machine& machine, Level level, const std::string& words) 
   return "";
 }
 
-void a_good_machine_has_nothing_to_mend(void**) {
+ddp_case(a_good_machine_has_nothing_to_mend) {
   for (const Finding& finding : judge(good())) expect(finding.level == Level::kFine, finding.text);
 }
 
-void each_defect_has_its_sentence_and_what_to_do(void**) {
+ddp_case(each_defect_has_its_sentence_and_what_to_do) {
   struct Case {
     Level level;
     const char* words;
@@ -71,20 +71,20 @@ void each_defect_has_its_sentence_and_what_to_do(void**) {
   }
 }
 
-void memory_that_may_be_locked_matters_with_a_gpu_alone(void**) {
+ddp_case(memory_that_may_be_locked_matters_with_a_gpu_alone) {
   Machine machine = good();
   machine.locked_bytes = 65536;
   expect(find(machine, Level::kAdvice, "ulimit -l").empty(), "no GPU");
 }
 
-void what_is_unknown_is_not_judged(void**) {
+ddp_case(what_is_unknown_is_not_judged) {
   Machine machine = good();
   machine.descriptors = machine.available_bytes = machine.locked_bytes = machine.cache_bytes = -1;
   machine.cores_of_machine = -1;
   for (const Finding& finding : judge(machine)) expect(finding.level == Level::kFine, finding.text);
 }
 
-void findings_travel_as_text(void**) {
+ddp_case(findings_travel_as_text) {
   const std::vector<Finding> sent = {{Level::kFine, "a"}, {Level::kProblem, "b: do c"}, {Level::kAdvice, "2 d"}};
   const std::vector<Finding> got = read_findings(write_findings(sent) + "nonsense\n9 x\n1\n");
   expect_equal(got.size(), sent.size(), "how many");
@@ -92,7 +92,7 @@ void findings_travel_as_text(void**) {
     expect(got[i].level == sent[i].level && got[i].text == sent[i].text, sent[i].text);
 }
 
-void this_machine_can_be_read(void**) {
+ddp_case(this_machine_can_be_read) {
   const Machine machine = read_machine(3, "127.0.0.1");
   expect_equal(machine.ranks, 3, "ranks");
   expect(machine.cores >= 1 && machine.descriptors > 0 && machine.available_bytes > 0, "what every Linux has");
@@ -100,15 +100,3 @@ void this_machine_can_be_read(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_good_machine_has_nothing_to_mend),
-      ddp_test(each_defect_has_its_sentence_and_what_to_do),
-      ddp_test(memory_that_may_be_locked_matters_with_a_gpu_alone),
-      ddp_test(what_is_unknown_is_not_judged),
-      ddp_test(findings_travel_as_text),
-      ddp_test(this_machine_can_be_read),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -33,7 +33,7 @@ void expect_refused(const std::string& part, Body&& body) {
   throw std::runtime_error("it was not refused: " + part);
 }
 
-void lists_of_hosts(void**) {
+ddp_case(lists_of_hosts) {
   expect_equal(text_of(parse_hosts("a:4,user@b:2", 0)), std::string("a=4 user@b=2 "), "numbers");
   expect_equal(text_of(parse_hosts("a,b:2,c", 3)), std::string("a=3 b=2 c=3 "), "-n where there is none");
   expect_equal(text_of(parse_hosts("[fd00::1]:8,u@[fd00::2]", 1)), std::string("[fd00::1]=8 u@[fd00::2]=1 "), "IPv6");
@@ -52,7 +52,7 @@ void lists_of_hosts(void**) {
   expect_refused("needs hosts", [] { (void)parse_hosts("a,\nb", 1); });
 }
 
-void files_of_hosts(void**) {
+ddp_case(files_of_hosts) {
   const std::string file = "# two machines\n\n  a slots=4   # big\nuser@b:2\nc\n";
   expect_equal(text_of(parse_hostfile(file, "f", 1)), std::string("a=4 user@b=2 c=1 "), "hosts");
   expect_refused("a line is a host", [] { (void)parse_hostfile("a 4\n", "f", 1); });
@@ -60,7 +60,7 @@ void files_of_hosts(void**) {
   expect_refused("names no host", [] { (void)parse_hostfile("# nothing\n", "f", 1); });
 }
 
-void addresses(void**) {
+ddp_case(addresses) {
   expect_equal(address_of(Host{"user@b", 1}), std::string("b"), "user");
   expect_equal(address_of(Host{"u@[fd00::2]", 1}), std::string("fd00::2"), "brackets");
 }
@@ -78,7 +78,7 @@ std::string said_by(const std::vector<std::string>& arguments) {
 }
 
 // A shell reads the words as they were meant, whatever their characters are.
-void words_reach_the_program_as_they_are(void**) {
+ddp_case(words_reach_the_program_as_they_are) {
   Options options;
   options.machines.hosts = {{"a", 4}, {"user@[fd00::2]", 2}};
   options.machines.rendezvous = "a:29500";
@@ -100,7 +100,7 @@ void words_reach_the_program_as_they_are(void**) {
                "words");
 }
 
-void another_command_than_ssh(void**) {
+ddp_case(another_command_than_ssh) {
   Options options;
   options.machines.hosts = {{"a", 1}};
   options.machines.ssh = "my-shell -v";
@@ -111,14 +111,3 @@ void another_command_than_ssh(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(lists_of_hosts),
-      ddp_test(files_of_hosts),
-      ddp_test(addresses),
-      ddp_test(words_reach_the_program_as_they_are),
-      ddp_test(another_command_than_ssh),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -29,7 +29,7 @@ class Folder {
   std::string name_ = "/tmp/lookout-XXXXXX";
 };
 
-void a_rank_without_a_page_has_memory(void**) {
+ddp_case(a_rank_without_a_page_has_memory) {
   const Folder folder;
   Lookout lookout(folder.name());
   const Look look = lookout.look({{0, getpid()}, {1, -1}});
@@ -37,7 +37,7 @@ void a_rank_without_a_page_has_memory(void**) {
   expect(look.ranks[1].resident_kib == 0 && look.ranks[1].since == Counts(), "none");
 }
 
-void counts_are_since_the_last_look(void**) {
+ddp_case(counts_are_since_the_last_look) {
   const Folder folder;
   Lookout lookout(folder.name());
   auto live = LiveFile::claim(folder.name(), 3, "host", 4);
@@ -57,7 +57,7 @@ void counts_are_since_the_last_look(void**) {
   expect(look.ranks[0].since.steps == 15 && look.ranks[0].waited_ns == 1, "the rest");
 }
 
-void waits_of_another_generation_do_not_count(void**) {
+ddp_case(waits_of_another_generation_do_not_count) {
   const Folder folder;
   Lookout lookout(folder.name());
   auto live = LiveFile::claim(folder.name(), 0, "host", 3);
@@ -75,7 +75,7 @@ void waits_of_another_generation_do_not_count(void**) {
   expect(look.ranks[0].waited_ns == 8, "and what follows counts");
 }
 
-void a_rank_that_was_started_again_counts_on(void**) {
+ddp_case(a_rank_that_was_started_again_counts_on) {
   const Folder folder;
   Lookout lookout(folder.name());
   {
@@ -90,7 +90,7 @@ void a_rank_that_was_started_again_counts_on(void**) {
   expect(lookout.look({{0, getpid()}}).ranks[0].since.steps == 3, "the second life");
 }
 
-void numbers_of_the_program_are_seen_when_they_are_logged(void**) {
+ddp_case(numbers_of_the_program_are_seen_when_they_are_logged) {
   const Folder folder;
   Lookout lookout(folder.name());
   const auto live = LiveFile::claim(folder.name(), 0, "host", 2);
@@ -108,14 +108,3 @@ void numbers_of_the_program_are_seen_when_they_are_logged(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_without_a_page_has_memory),
-      ddp_test(counts_are_since_the_last_look),
-      ddp_test(waits_of_another_generation_do_not_count),
-      ddp_test(a_rank_that_was_started_again_counts_on),
-      ddp_test(numbers_of_the_program_are_seen_when_they_are_logged),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

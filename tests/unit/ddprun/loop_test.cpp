@@ -31,7 +31,7 @@ struct Pipe {
   Fd reading, writing;
 };
 
-void a_handler_is_called_once_for_each_wait(void**) {
+ddp_case(a_handler_is_called_once_for_each_wait) {
   for (const Ready::Whose whose : {Ready::Whose::kOurs, Ready::Whose::kShared}) {
     Loop loop;
     const Pipe pipe;
@@ -50,7 +50,7 @@ void a_handler_is_called_once_for_each_wait(void**) {
   }
 }
 
-void a_wait_ends_after_its_time(void**) {
+ddp_case(a_wait_ends_after_its_time) {
   Loop loop;
   const Pipe pipe;
   Ready ready(loop, pipe.reading.get(), Ready::Whose::kShared, Ready::For::kReading, [] { expect(false, "not ready"); });
@@ -60,7 +60,7 @@ void a_wait_ends_after_its_time(void**) {
   expect(ddp::os::now_ns() - begin >= 29'000'000, "30 ms");
 }
 
-void a_shared_descriptor_keeps_its_flags(void**) {
+ddp_case(a_shared_descriptor_keeps_its_flags) {
   Loop loop;
   const Pipe pipe;
   bool called = false;
@@ -73,7 +73,7 @@ void a_shared_descriptor_keeps_its_flags(void**) {
   expect_equal(fcntl(pipe.writing.get(), F_GETFL) & O_NONBLOCK, 0, "flags");
 }
 
-void what_cannot_be_waited_for_is_ready(void**) {
+ddp_case(what_cannot_be_waited_for_is_ready) {
   const TemporaryFolder folder;
   const Fd file(open(folder.file("x").c_str(), O_RDWR | O_CREAT, 0600)), null(open("/dev/null", O_RDWR));
   for (const int fd : {file.get(), null.get(), 9999}) {
@@ -88,7 +88,7 @@ void what_cannot_be_waited_for_is_ready(void**) {
   }
 }
 
-void the_end_of_a_reader_is_seen(void**) {
+ddp_case(the_end_of_a_reader_is_seen) {
   Loop loop;
   Pipe pipe;
   bool called = false;
@@ -101,7 +101,7 @@ void the_end_of_a_reader_is_seen(void**) {
   expect(called, "there is none");
 }
 
-void it_may_end_in_its_handler(void**) {
+ddp_case(it_may_end_in_its_handler) {
   Loop loop;
   Pipe pipe;
   std::optional<Ready> ready;
@@ -118,7 +118,7 @@ void it_may_end_in_its_handler(void**) {
   expect_equal(called, 1, "calls");
 }
 
-void one_that_ended_is_not_called(void**) {
+ddp_case(one_that_ended_is_not_called) {
   Loop loop;
   const Pipe pipe;
   {
@@ -133,16 +133,3 @@ void one_that_ended_is_not_called(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_handler_is_called_once_for_each_wait),
-      ddp_test(a_wait_ends_after_its_time),
-      ddp_test(a_shared_descriptor_keeps_its_flags),
-      ddp_test(what_cannot_be_waited_for_is_ready),
-      ddp_test(the_end_of_a_reader_is_seen),
-      ddp_test(it_may_end_in_its_handler),
-      ddp_test(one_that_ended_is_not_called),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -17,7 +17,7 @@ bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
-void each_rank_has_its_numbers(void**) {
+ddp_case(each_rank_has_its_numbers) {
   Run run = made_up_run(4, 30, 0);
   run.ranks[1].counts.steps = 1234;
   run.ranks[1].counts.comm_ns = 1'500'000'000;
@@ -36,7 +36,7 @@ void each_rank_has_its_numbers(void**) {
   expect(has_line(write_metrics(made_up_run(4, 30, 137), true), "ddp_job_exit_code 137"), "when it is over");
 }
 
-void numbers_of_the_program_have_their_name(void**) {
+ddp_case(numbers_of_the_program_have_their_name) {
   Run run = made_up_run(2, 30, 0);
   run.ranks[0].program = {{"loss", 0.1, 7}, {"train/acc", NAN, 1}};
   run.ranks[1].program = {{"loss", -INFINITY, 2}};
@@ -50,18 +50,9 @@ void numbers_of_the_program_have_their_name(void**) {
          "a host with odd bytes");
 }
 
-void nothing_is_well_formed_too(void**) {
+ddp_case(nothing_is_well_formed_too) {
   const std::string text = write_metrics(Run(), false);
   expect(text.ends_with("# EOF\n") && has_line(text, "ddp_job_ranks 0"), text);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(each_rank_has_its_numbers),
-      ddp_test(numbers_of_the_program_have_their_name),
-      ddp_test(nothing_is_well_formed_too),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -20,7 +20,7 @@ namespace {
 
 const std::string kBytes("a\n\0b\xff", 5);
 
-void orders_arrive_as_they_were_given(void**) {
+ddp_case(orders_arrive_as_they_were_given) {
   const std::string line = write_order({Order::Kind::kStart, 2, 5, {3, true}});
   expect_equal(line, std::string(R"({"order":"start","first":2,"last":5,"restarts":3,"joins":true})"), "line");
   const auto start = read_order(line);
@@ -41,7 +41,7 @@ void orders_arrive_as_they_were_given(void**) {
   expect(read_order(write_order({})).has_value(), "over");
 }
 
-void reports_arrive_as_they_were_given(void**) {
+ddp_case(reports_arrive_as_they_were_given) {
   const auto ended = read_report(write_report({Report::Kind::kEnded, 7, 9, 12345}));
   expect(ended.has_value() && ended->rank == 7 && ended->status == 9 && ended->peak_kib == 12345, "end");
   const auto line = read_report(write_report({Report::Kind::kLine, 7, 0, 0, {}, "what \x1b[1m it said"}));
@@ -57,13 +57,13 @@ void reports_arrive_as_they_were_given(void**) {
   expect(look.has_value() && look->look.ranks.at(0).resident_kib == 1000 && look->look.awaited_ns.at(1) == 5, "look");
 }
 
-void each_order_and_report_is_one_line(void**) {
+ddp_case(each_order_and_report_is_one_line) {
   for (const std::string& line : {write_order({Order::Kind::kFile, 0, 0, {}, "join", "a\nb"}),
                                   write_report({Report::Kind::kLine, 7, 0, 0, {}, "a\nb\x1e"})})
     expect(line.find('\n') == std::string::npos && line.find('\x1e') == std::string::npos, line);
 }
 
-void what_is_none_is_refused(void**) {
+ddp_case(what_is_none_is_refused) {
   for (const char* line : {"",
                            "start",
                            "{",
@@ -104,7 +104,7 @@ void what_is_none_is_refused(void**) {
     expect(!read_report(line).has_value(), std::string("report: ") + line);
 }
 
-void ranks_become_ranges(void**) {
+ddp_case(ranks_become_ranges) {
   std::string text;
   for (const auto& [first, last] : ranges_of({7, 1, 0, 2, 9, 10}))
     text += std::to_string(first) + "-" + std::to_string(last) + " ";
@@ -119,7 +119,7 @@ std::string read(const std::filesystem::path& path) {
   return text;
 }
 
-void only_what_ranks_here_have_finished_travels(void**) {
+ddp_case(only_what_ranks_here_have_finished_travels) {
   char folder[] = "/tmp/ddprun-test-XXXXXX";
   expect(mkdtemp(folder) != nullptr, "a folder");
   JoinFiles files(folder);
@@ -147,15 +147,3 @@ void only_what_ranks_here_have_finished_travels(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(orders_arrive_as_they_were_given),
-      ddp_test(reports_arrive_as_they_were_given),
-      ddp_test(each_order_and_report_is_one_line),
-      ddp_test(what_is_none_is_refused),
-      ddp_test(ranks_become_ranges),
-      ddp_test(only_what_ranks_here_have_finished_travels),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -22,7 +22,7 @@ void expect_answer(Answer got, Answer wanted, const char* what) {
   expect_equal(static_cast<int>(got), static_cast<int>(wanted), what);
 }
 
-void the_dead_join_while_restarts_are_left(void**) {
+ddp_case(the_dead_join_while_restarts_are_left) {
   Restarts restarts(options(2, 0));
   expect_answer(restarts.next(3, 0), Answer::kJoin, "the first");
   expect_answer(restarts.next(3, 0), Answer::kJoin, "the second");
@@ -30,13 +30,13 @@ void the_dead_join_while_restarts_are_left(void**) {
   expect_equal(restarts.used(), 2, "restarts");
 }
 
-void fewer_may_go_on_only_if_that_was_said(void**) {
+ddp_case(fewer_may_go_on_only_if_that_was_said) {
   Restarts restarts(options(0, 2));
   expect_answer(restarts.next(2, 0), Answer::kGoOn, "two of two");
   expect_answer(restarts.next(1, 0), Answer::kEnd, "one of two");
 }
 
-void with_too_few_all_start_again(void**) {
+ddp_case(with_too_few_all_start_again) {
   Restarts restarts(options(1, 3));
   expect_answer(restarts.next(2, 0), Answer::kRestartAll, "two of three");
   expect_answer(restarts.next(2, 0), Answer::kEnd, "two of three, no restart is left");
@@ -44,14 +44,14 @@ void with_too_few_all_start_again(void**) {
   expect_answer(nobody.next(0, 0), Answer::kRestartAll, "nobody is left");
 }
 
-void nobody_joins_ranks_that_have_ended(void**) {
+ddp_case(nobody_joins_ranks_that_have_ended) {
   Restarts restarts(options(5, 2));
   expect_answer(restarts.next(1, 1), Answer::kGoOn, "one runs and one has succeeded");
   expect_answer(restarts.next(0, 1), Answer::kEnd, "one has succeeded, two were wanted");
   expect_equal(restarts.used(), 0, "restarts");
 }
 
-void a_place_that_flaps_rests_longer_and_longer(void**) {
+ddp_case(a_place_that_flaps_rests_longer_and_longer) {
   Cooldown cooldown;
   expect_equal(cooldown.rest_ms("a", 5), int64_t{0}, "the first failure");
   expect_equal(cooldown.rest_ms("a", 5), int64_t{10'000}, "the second");
@@ -63,7 +63,7 @@ void a_place_that_flaps_rests_longer_and_longer(void**) {
   expect_equal(cooldown.rest_ms("a", 5), int64_t{10'000}, "and again");
 }
 
-void a_long_story_keeps_its_beginning_and_its_end(void**) {
+ddp_case(a_long_story_keeps_its_beginning_and_its_end) {
   Story story;
   for (int i = 0; i < 100; ++i) story.add(i, "event " + std::to_string(i));
   const std::vector<std::string> lines = story.lines();
@@ -73,7 +73,7 @@ void a_long_story_keeps_its_beginning_and_its_end(void**) {
   expect_equal(lines.back(), std::string("    99.0 s  event 99"), "the last");
 }
 
-void a_restart_of_all_waits_for_the_last_end(void**) {
+ddp_case(a_restart_of_all_waits_for_the_last_end) {
   PendingRestart pending{Restarts(Options())};
   pending.all = true;
   pending.all_due = ddp::os::Deadline::in_ms(500);
@@ -82,13 +82,3 @@ void a_restart_of_all_waits_for_the_last_end(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_restart_of_all_waits_for_the_last_end),      ddp_test(the_dead_join_while_restarts_are_left),
-      ddp_test(fewer_may_go_on_only_if_that_was_said),        ddp_test(with_too_few_all_start_again),
-      ddp_test(nobody_joins_ranks_that_have_ended),           ddp_test(a_place_that_flaps_rests_longer_and_longer),
-      ddp_test(a_long_story_keeps_its_beginning_and_its_end),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

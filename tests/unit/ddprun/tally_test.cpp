@@ -29,7 +29,7 @@ RankLook worked(int32_t rank, int32_t place, int64_t steps) {
   return look;
 }
 
-void looks_arrive_as_they_were(void**) {
+ddp_case(looks_arrive_as_they_were) {
   Look look{{worked(3, 1, 7), worked(4, -1, 0)}, {0, 5, 1'234'567'890'123}};
   look.ranks[0].buckets = {100, 4, 50, 10};
   look.ranks[0].waited_ns = 99;
@@ -59,7 +59,7 @@ void looks_arrive_as_they_were(void**) {
   expect(!read_look(wrong).has_value() && !read_look(Json()).has_value(), "too much, and nothing");
 }
 
-void transports_are_those_of_all_starts(void**) {
+ddp_case(transports_are_those_of_all_starts) {
   Tally tally(0, 2);
   tally.add({{worked(0, -1, 0), worked(1, -1, 0)}, {}});
   expect_equal(tally.ranks()[0].transports, -1, "no group yet");
@@ -75,7 +75,7 @@ void transports_are_those_of_all_starts(void**) {
 }
 
 /// Of the ranks that run the mean counts; a rank that was started again keeps its last value until it logs another.
-void numbers_of_the_program_are_taken_over(void**) {
+ddp_case(numbers_of_the_program_are_taken_over) {
   const auto with = [](int32_t rank, std::vector<ProgramValue> program) {
     RankLook look = worked(rank, rank, 1);
     look.program = std::move(program);
@@ -105,7 +105,7 @@ void numbers_of_the_program_are_taken_over(void**) {
   expect_equal(tally.ranks()[0].program.size(), size_t{21}, "all names of a rank");
 }
 
-void steps_are_those_of_one_rank(void**) {
+ddp_case(steps_are_those_of_one_rank) {
   Tally tally(0, 2);
   tally.start(0), tally.start(1);
   int64_t made = 0;
@@ -127,7 +127,7 @@ void steps_are_those_of_one_rank(void**) {
   expect(tally.ranks()[0].failed && tally.ranks()[0].peak_kib == 1000, "what is left of it");
 }
 
-void the_last_looks_count_once(void**) {
+ddp_case(the_last_looks_count_once) {
   Tally tally(0, 2);
   tally.start(0), tally.start(1);
   for (int i = 1; i <= 10; ++i) {  // the looks at rank 1 come late
@@ -143,7 +143,7 @@ void the_last_looks_count_once(void**) {
   expect_equal(tally.now().steps, int64_t{50}, "those of rank 0");
 }
 
-void waits_go_to_who_has_the_place(void**) {
+ddp_case(waits_go_to_who_has_the_place) {
   Tally tally(4, 3);
   for (int32_t rank = 4; rank < 7; ++rank) tally.start(rank);
   tally.add({{worked(4, 0, 1), worked(5, 1, 1), worked(6, 2, 1)}, {0, 7, 100}});
@@ -153,7 +153,7 @@ void waits_go_to_who_has_the_place(void**) {
   expect_equal(tally.ranks()[2].awaited_ns, int64_t{150}, "rank 6, which has it now");
 }
 
-void many_samples_thin_out(void**) {
+ddp_case(many_samples_thin_out) {
   Tally tally(0, 1);
   tally.start(0);
   const int count = 50'000;
@@ -175,14 +175,14 @@ void many_samples_thin_out(void**) {
     expect(interval.per_second > 2.99 && interval.per_second < 3.01 && interval.share_hidden > 0.89, "the rate");
 }
 
-void a_straggler_stands_out(void**) {
+ddp_case(a_straggler_stands_out) {
   expect_equal(find_straggler({0.1, 0.2, 9, 0.1}, 60), 2, "one");
   expect_equal(find_straggler({9, 8, 9, 8}, 60), -1, "all alike");
   expect_equal(find_straggler({0, 0, 0.3, 0}, 60), -1, "too little to speak of");
   expect_equal(find_straggler({5}, 60), -1, "alone");
 }
 
-void the_line_is_of_the_last_seconds(void**) {
+ddp_case(the_line_is_of_the_last_seconds) {
   Progress progress;
   Sample sample;
   progress.add(sample);
@@ -200,18 +200,3 @@ void the_line_is_of_the_last_seconds(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(looks_arrive_as_they_were),
-      ddp_test(transports_are_those_of_all_starts),
-      ddp_test(numbers_of_the_program_are_taken_over),
-      ddp_test(steps_are_those_of_one_rank),
-      ddp_test(the_last_looks_count_once),
-      ddp_test(waits_go_to_who_has_the_place),
-      ddp_test(many_samples_thin_out),
-      ddp_test(a_straggler_stands_out),
-      ddp_test(the_line_is_of_the_last_seconds),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

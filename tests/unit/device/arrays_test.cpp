@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/float16.hpp"
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
 using namespace ddp;
@@ -58,7 +58,7 @@ void each_set(Test test) {
     if (cpu::set_instruction_set(set)) test();
 }
 
-void an_element_above_the_limit_becomes_it(void**) {
+ddp_case(an_element_above_the_limit_becomes_it) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const double limit : {0.5, 3.0, 1e30})
@@ -88,7 +88,7 @@ double norm_terms(ddp_dtype dtype, const void* data, int64_t count, double p) {
   return sum.value();
 }
 
-void norms_equal_the_naive_sums_where_these_are_exact(void**) {
+ddp_case(norms_equal_the_naive_sums_where_these_are_exact) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const int64_t count : {0, 1, 7, 31, 32, 33, 100, 8192, 20000}) {
@@ -105,7 +105,7 @@ void norms_equal_the_naive_sums_where_these_are_exact(void**) {
   });
 }
 
-void norms_of_inexact_values_are_the_same_bits_everywhere(void**) {
+ddp_case(norms_of_inexact_values_are_the_same_bits_everywhere) {
   std::mt19937_64 random(11);
   std::normal_distribution<double> normal;
   for (const ddp_dtype dtype : kFloats)
@@ -120,7 +120,7 @@ void norms_of_inexact_values_are_the_same_bits_everywhere(void**) {
     }
 }
 
-void parts_at_block_boundaries_give_the_norm_of_the_whole(void**) {
+ddp_case(parts_at_block_boundaries_give_the_norm_of_the_whole) {
   std::mt19937 random(23);
   std::normal_distribution<double> normal;
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16}) {
@@ -139,7 +139,7 @@ void parts_at_block_boundaries_give_the_norm_of_the_whole(void**) {
   }
 }
 
-void a_nan_gives_a_nan_norm_wherever_it_stands(void**) {
+ddp_case(a_nan_gives_a_nan_norm_wherever_it_stands) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const int64_t at : {0, 5, 63, 8192, 9000}) {
@@ -152,7 +152,7 @@ void a_nan_gives_a_nan_norm_wherever_it_stands(void**) {
   });
 }
 
-void every_nonfinite_element_is_counted(void**) {
+ddp_case(every_nonfinite_element_is_counted) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const int64_t count : {0, 1, 63, 64, 65, 1000, 50000}) {
@@ -167,7 +167,7 @@ void every_nonfinite_element_is_counted(void**) {
   });
 }
 
-void a_scaled_element_is_the_product_rounded_once(void**) {
+ddp_case(a_scaled_element_is_the_product_rounded_once) {
   each_set([] {
     for (const ddp_dtype dtype : kFloats)
       for (const double factor : {0.0, 1.0, -0.5, 1.0 / 3.0, 1024.0, 1e-30})
@@ -209,7 +209,7 @@ void check_conversion(ddp_dtype from, ddp_dtype to, const std::string& source) {
   }
 }
 
-void conversions_round_once_to_nearest_even(void**) {
+ddp_case(conversions_round_once_to_nearest_even) {
   each_set([] {
     for (const ddp_dtype from : kFloats)
       for (const ddp_dtype to : kFloats)
@@ -221,7 +221,7 @@ void conversions_round_once_to_nearest_even(void**) {
 }
 
 /// Around each half of a 16-bit number's last place, where F64 to F32 to 16 bits would round twice.
-void conversions_of_ties_and_their_neighbours_are_right(void**) {
+ddp_case(conversions_of_ties_and_their_neighbours_are_right) {
   each_set([] {
     for (const ddp_dtype to : {DDP_F16, DDP_BF16})
       for (const ddp_dtype from : {DDP_F32, DDP_F64}) {
@@ -246,7 +246,7 @@ void conversions_of_ties_and_their_neighbours_are_right(void**) {
   });
 }
 
-void every_16_bit_value_converts_like_the_scalar_functions(void**) {
+ddp_case(every_16_bit_value_converts_like_the_scalar_functions) {
   std::string all(131072, '\0');
   for (int64_t i = 0; i < 65536; ++i) store(all.data(), i, static_cast<uint16_t>(i));
   each_set([&] {
@@ -266,19 +266,3 @@ void every_16_bit_value_converts_like_the_scalar_functions(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(norms_equal_the_naive_sums_where_these_are_exact),
-      cmocka_unit_test(norms_of_inexact_values_are_the_same_bits_everywhere),
-      cmocka_unit_test(parts_at_block_boundaries_give_the_norm_of_the_whole),
-      cmocka_unit_test(a_nan_gives_a_nan_norm_wherever_it_stands),
-      cmocka_unit_test(every_nonfinite_element_is_counted),
-      cmocka_unit_test(a_scaled_element_is_the_product_rounded_once),
-      cmocka_unit_test(an_element_above_the_limit_becomes_it),
-      cmocka_unit_test(conversions_round_once_to_nearest_even),
-      cmocka_unit_test(conversions_of_ties_and_their_neighbours_are_right),
-      cmocka_unit_test(every_16_bit_value_converts_like_the_scalar_functions),
-  };
-  return cmocka_run_group_tests_name("arrays", tests, nullptr, nullptr);
-}

@@ -113,16 +113,16 @@ void each_case(const cpu::ReduceRule& asked, bool weighted) {
       }
 }
 
-void nodes_of_any_width_give_the_bits_of_one_sum(void**) {
+ddp_case(nodes_of_any_width_give_the_bits_of_one_sum) {
   for (const ddp_dtype dtype : kAllDtypes)
     for (const ddp_reduce op : kAllOps) each_case({dtype, op}, false);
 }
 
-void weighted_leaves_and_sums_too(void**) {
+ddp_case(weighted_leaves_and_sums_too) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16}) each_case({dtype, DDP_AVERAGE}, true);
 }
 
-void terms_of_two_bytes_too(void**) {
+ddp_case(terms_of_two_bytes_too) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64})
     for (const ddp_dtype wire : {DDP_F16, DDP_BF16})
       for (const bool weighted : {false, true}) {
@@ -133,7 +133,7 @@ void terms_of_two_bytes_too(void**) {
 }
 
 /// The owner of a slice adds over its own elements.
-void a_result_may_be_written_over_a_leaf(void**) {
+ddp_case(a_result_may_be_written_over_a_leaf) {
   float own[] = {1, 2, 3};
   const float sum[] = {10, 20, 30};
   const cpu::SumPart parts[] = {{0, 1, own, true, 2.0}, {1, 2, sum, false, 1}};
@@ -143,13 +143,3 @@ void a_result_may_be_written_over_a_leaf(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(nodes_of_any_width_give_the_bits_of_one_sum),
-      cmocka_unit_test(weighted_leaves_and_sums_too),
-      cmocka_unit_test(terms_of_two_bytes_too),
-      cmocka_unit_test(a_result_may_be_written_over_a_leaf),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -12,14 +12,14 @@ using namespace ddp;
 using namespace ddp::test;
 using gpu::DeviceClock;
 
-void it_begins_in_the_middle(void**) {
+ddp_case(it_begins_in_the_middle) {
   DeviceClock clock;
   clock.begin(1'000, 1'020);
   expect_equal(clock.host_ns(0), int64_t{1'010}, "time 0");
   expect_equal(clock.host_ns(-5), int64_t{1'005}, "before it");
 }
 
-void what_was_enqueued_later_was_done_later(void**) {
+ddp_case(what_was_enqueued_later_was_done_later) {
   DeviceClock clock;
   clock.begin(1'000, 1'020);
   clock.learn(100, 1'150, 1'500);
@@ -31,7 +31,7 @@ void what_was_enqueued_later_was_done_later(void**) {
 }
 
 /// A device whose clock gains a 20,000th. Work begins 5 us after it was enqueued and is seen up to 2 ms later.
-void it_follows_a_clock_of_another_speed(void**) {
+ddp_case(it_follows_a_clock_of_another_speed) {
   constexpr int64_t kMs = 1'000'000;
   DeviceClock clock;
   const auto device_ns = [](int64_t host_ns) { return host_ns + host_ns / 20'000; };
@@ -46,12 +46,3 @@ void it_follows_a_clock_of_another_speed(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(it_begins_in_the_middle),
-      ddp_test(what_was_enqueued_later_was_done_later),
-      ddp_test(it_follows_a_clock_of_another_speed),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

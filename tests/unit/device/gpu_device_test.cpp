@@ -8,7 +8,7 @@ using namespace ddp::test;
 
 namespace {
 
-void each_kind_of_failure_has_its_status(void**) {
+ddp_case(each_kind_of_failure_has_its_status) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 3 (host a, pid 7)");
@@ -30,7 +30,7 @@ void each_kind_of_failure_has_its_status(void**) {
   device.check(0, "nothing");
 }
 
-void the_callers_device_is_current_again_afterwards(void**) {
+ddp_case(the_callers_device_is_current_again_afterwards) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 0");
@@ -46,7 +46,7 @@ void the_callers_device_is_current_again_afterwards(void**) {
   expect_equal(tiny_gpu.current, 1, "a device that nobody has used is not made current");
 }
 
-void memory_that_lies_elsewhere_is_refused(void**) {
+ddp_case(memory_that_lies_elsewhere_is_refused) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 0");
@@ -61,12 +61,3 @@ void memory_that_lies_elsewhere_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(each_kind_of_failure_has_its_status),
-      ddp_test(the_callers_device_is_current_again_afterwards),
-      ddp_test(memory_that_lies_elsewhere_is_refused),
-  };
-  return cmocka_run_group_tests_name("gpu_device", tests, nullptr, nullptr);
-}

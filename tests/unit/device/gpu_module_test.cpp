@@ -10,19 +10,19 @@ using namespace ddp::test;
 
 namespace {
 
-void a_missing_module_says_where_it_was_searched_and_what_to_do(void**) {
+ddp_case(a_missing_module_says_where_it_was_searched_and_what_to_do) {
   const auto text =
       expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/nowhere/libddp_cuda.so"})); });
   expect_contains(text, "/nowhere/libddp_cuda.so");
   expect_contains(text, "DDP_MODULE_PATH");
 }
 
-void a_file_that_is_no_module_is_refused(void**) {
+ddp_case(a_file_that_is_no_module_is_refused) {
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }),
                   "/etc/passwd");
 }
 
-void no_driver_and_no_gpu_are_told_apart(void**) {
+ddp_case(no_driver_and_no_gpu_are_told_apart) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
   expect_equal(gpu::count_devices(table), 2, "two GPUs");
@@ -36,7 +36,7 @@ void no_driver_and_no_gpu_are_told_apart(void**) {
                   "CUDA_VISIBLE_DEVICES");
 }
 
-void what_keeps_a_gpu_from_being_used_has_its_own_sentence(void**) {
+ddp_case(what_keeps_a_gpu_from_being_used_has_its_own_sentence) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
   const auto text_of = [&](int32_t kind) {
@@ -51,13 +51,3 @@ void what_keeps_a_gpu_from_being_used_has_its_own_sentence(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_missing_module_says_where_it_was_searched_and_what_to_do),
-      ddp_test(a_file_that_is_no_module_is_refused),
-      ddp_test(no_driver_and_no_gpu_are_told_apart),
-      ddp_test(what_keeps_a_gpu_from_being_used_has_its_own_sentence),
-  };
-  return cmocka_run_group_tests_name("gpu_module", tests, nullptr, nullptr);
-}

@@ -27,7 +27,7 @@ using Floats = std::vector<float>;
 
 Tensor tensor_of(Floats& floats) { return flat_tensor(floats.data(), DDP_F32, std::ssize(floats)); }
 
-void what_is_bound_to_no_gpu_lies_in_host_memory(void**) {
+ddp_case(what_is_bound_to_no_gpu_lies_in_host_memory) {
   Floats floats{1};
   Parameters table;
   table.add_parameter("w", tensor_of(floats), nullptr);
@@ -35,7 +35,7 @@ void what_is_bound_to_no_gpu_lies_in_host_memory(void**) {
   expect(device::host().is_immediate(), "no streams");
 }
 
-void spans_of_several_types_are_copied_rounded_and_zeroed(void**) {
+ddp_case(spans_of_several_types_are_copied_rounded_and_zeroed) {
   Floats from{1.0F, 1.00390625F, -2.5F}, same(3), zero{4, 5};
   std::vector<uint16_t> narrow(3);
   device::SpanLists spans;
@@ -49,7 +49,7 @@ void spans_of_several_types_are_copied_rounded_and_zeroed(void**) {
     expect_equal(narrow[i], double_to_bfloat(static_cast<double>(from[i])), "rounded to nearest even");
 }
 
-void arrays_are_changed_where_they_lie(void**) {
+ddp_case(arrays_are_changed_where_they_lie) {
   Floats a{1, -8, 3}, b{0.5F};
   device::SpanLists spans;
   spans.add(tensor_of(a));
@@ -60,7 +60,7 @@ void arrays_are_changed_where_they_lie(void**) {
   expect(a == Floats({0.5F, -1, 1}) && b == Floats({0.25F}), "limited");
 }
 
-void bytes_change_places(void**) {
+ddp_case(bytes_change_places) {
   std::vector<std::byte> a(10'001, std::byte{1}), b(10'001, std::byte{2});
   a.back() = std::byte{3};
   device::SpanLists spans;
@@ -70,7 +70,7 @@ void bytes_change_places(void**) {
   expect(b.front() == std::byte{1} && b[9'999] == std::byte{1} && b.back() == std::byte{3}, "the other");
 }
 
-void norms_join_parts_and_forget_them(void**) {
+ddp_case(norms_join_parts_and_forget_them) {
   Floats a{3, -4}, b{12}, bad{std::nanf("")};
   device::Norms norms;
   const auto add = [&] {
@@ -94,7 +94,7 @@ void norms_join_parts_and_forget_them(void**) {
   expect(std::isnan(norms.largest(nullptr)), "a NaN is above all");
 }
 
-void hashes_are_those_of_the_content(void**) {
+ddp_case(hashes_are_those_of_the_content) {
   Floats a{3, -4}, b{12};
   const device::Span spans[] = {{a.data(), nullptr, 8}, {b.data(), nullptr, 4}};
   uint64_t hashes[2] = {};
@@ -102,7 +102,7 @@ void hashes_are_those_of_the_content(void**) {
   expect(hashes[0] == content_hash(a.data(), 8) && hashes[1] == content_hash(b.data(), 4), "hashes");
 }
 
-void averages_follow_each_with_its_own_decay(void**) {
+ddp_case(averages_follow_each_with_its_own_decay) {
   Floats a{8, 4}, b{2}, slow_a{0, 0}, slow_b{0}, fast_a{0, 4}, fast_b{6};
   const device::Span spans[] = {{a.data(), slow_a.data(), 2},
                                 {b.data(), slow_b.data(), 1},
@@ -114,7 +114,7 @@ void averages_follow_each_with_its_own_decay(void**) {
   expect(fast_a == Floats({4, 4}) && fast_b == Floats({4}), "the second decay");
 }
 
-void updates_happen_at_once(void**) {
+ddp_case(updates_happen_at_once) {
   Floats value{1, 2}, grad{8, -8}, buffer{1, 1};
   device::RuleUpdates<device::SgdRule> updates;
   const device::SgdRule rule{0.5, 0, 0.5, 1, static_cast<int32_t>(cpu::Momentum::kRunning), 0};
@@ -125,7 +125,7 @@ void updates_happen_at_once(void**) {
   expect(value == Floats({-0.75F, 3.25F}), "the values");
 }
 
-void a_rule_works_on_the_master_copy(void**) {
+ddp_case(a_rule_works_on_the_master_copy) {
   constexpr int64_t kCount = 2 * cpu::kMasterBlock + 5;
   std::vector<uint16_t> value(kCount, double_to_bfloat(1.0)), grad(kCount, double_to_bfloat(0.5));
   Floats master(kCount, 1), mean(kCount), square(kCount);
@@ -145,16 +145,3 @@ void a_rule_works_on_the_master_copy(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(what_is_bound_to_no_gpu_lies_in_host_memory),
-                              ddp_test(spans_of_several_types_are_copied_rounded_and_zeroed),
-                              ddp_test(arrays_are_changed_where_they_lie),
-                              ddp_test(bytes_change_places),
-                              ddp_test(norms_join_parts_and_forget_them),
-                              ddp_test(hashes_are_those_of_the_content),
-                              ddp_test(averages_follow_each_with_its_own_decay),
-                              ddp_test(updates_happen_at_once),
-                              ddp_test(a_rule_works_on_the_master_copy)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -106,16 +106,16 @@ void bases(ddp_dtype dtype) {
   for (const T value : zeros) expect(value == 0, "zero stays zero");
 }
 
-void products_are_those_of_a_naive_sum(void**) {
+ddp_case(products_are_those_of_a_naive_sum) {
   products<float>(DDP_F32);
   products<double>(DDP_F64);
 }
-void bases_are_orthonormal_and_drop_what_is_dependent(void**) {
+ddp_case(bases_are_orthonormal_and_drop_what_is_dependent) {
   bases<float>(DDP_F32);
   bases<double>(DDP_F64);
 }
 /// Bases and products have the same bits on every instruction set that this machine has.
-void every_instruction_set_gives_the_same_bits(void**) {
+ddp_case(every_instruction_set_gives_the_same_bits) {
   const cpu::LowRank of{DDP_F32, 61, 1'003, 3};
   std::vector<float> first;
   for (const char* set : {"portable", "avx2", "avx512", "neon"}) {
@@ -130,7 +130,7 @@ void every_instruction_set_gives_the_same_bits(void**) {
     expect(std::memcmp(first.data(), matrix.data(), first.size() * sizeof(float)) == 0, set);
   }
 }
-void sums_are_added_in_place(void**) {
+ddp_case(sums_are_added_in_place) {
   float a[3] = {1, 2, 3};
   const float b[3] = {10, -2, 0.5F};
   cpu::add_to(DDP_F32, a, b, 3);
@@ -139,11 +139,3 @@ void sums_are_added_in_place(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(products_are_those_of_a_naive_sum),
-                              ddp_test(bases_are_orthonormal_and_drop_what_is_dependent),
-                              ddp_test(every_instruction_set_gives_the_same_bits), ddp_test(sums_are_added_in_place)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

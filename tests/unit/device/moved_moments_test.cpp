@@ -39,7 +39,7 @@ void expect_moving(const cpu::AdamStep* adam, const cpu::SgdStep* sgd, ddp_dtype
   expect_same(got, wanted, what);
 }
 
-void moments_go_elsewhere_with_the_same_bits(void**) {
+ddp_case(moments_go_elsewhere_with_the_same_bits) {
   const std::string widest = cpu::instruction_set();
   ddp_sgd_options options = optim::default_sgd_options();
   options.momentum = 0.9;
@@ -64,8 +64,3 @@ void moments_go_elsewhere_with_the_same_bits(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(moments_go_elsewhere_with_the_same_bits)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

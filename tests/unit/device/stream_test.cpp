@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMargin = 80;
 
-void bytes_arrive_and_no_others_change(void**) {
+ddp_case(bytes_arrive_and_no_others_change) {
   std::vector<std::byte> from(1024), to(1024);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 37 % 251);
   for (int64_t bytes = 0; bytes <= 300; bytes += bytes < 140 ? 1 : 23)
@@ -30,16 +30,10 @@ void bytes_arrive_and_no_others_change(void**) {
     }
 }
 
-void nothing_is_read_for_no_bytes(void**) {
+ddp_case(nothing_is_read_for_no_bytes) {
   cpu::stream_copy(nullptr, nullptr, 0);
   cpu::stream_fence();
 }
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(bytes_arrive_and_no_others_change), ddp_test(nothing_is_read_for_no_bytes)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kElements = 65'536;
 constexpr int32_t kMostRanks = 64;
 
-void the_error_is_no_larger_than_in_rank_order(void**) {
+ddp_case(the_error_is_no_larger_than_in_rank_order) {
   std::mt19937_64 random(42);
   std::uniform_real_distribution<float> equally(-1.0F, 1.0F);
   std::vector<std::vector<float>> arrays;
@@ -45,8 +45,3 @@ void the_error_is_no_larger_than_in_rank_order(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(the_error_is_no_larger_than_in_rank_order)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -75,7 +75,7 @@ void check_sgd(ddp_dtype dtype, const ddp_sgd_options& options) {
   }
 }
 
-void sgd_agrees_with_the_naive_rule(void**) {
+ddp_case(sgd_agrees_with_the_naive_rule) {
   for (const ddp_dtype dtype : kFloats)
     for (const double momentum : {0.0, 0.9})
       for (const double dampening : {0.0, 0.3})
@@ -116,7 +116,7 @@ void check_adam(ddp_dtype dtype, const ddp_adam_options& options) {
   }
 }
 
-void adam_and_adamw_agree_with_the_naive_rule(void**) {
+ddp_case(adam_and_adamw_agree_with_the_naive_rule) {
   for (const ddp_dtype dtype : kFloats)
     for (const int decoupled : {0, 1})
       for (const double decay : {0.0, 0.05})
@@ -133,7 +133,7 @@ void adam_and_adamw_agree_with_the_naive_rule(void**) {
 }
 
 // Without the comparison at every step: 500 steps from start to end, F64 arithmetic against F64 arithmetic.
-void many_adam_steps_end_where_the_naive_ones_do(void**) {
+ddp_case(many_adam_steps_end_where_the_naive_ones_do) {
   const ddp_adam_options options = optim::default_adam_options();
   UpdateState state = random_state(DDP_F64, 3);
   std::vector<NaiveElement> naive;
@@ -149,7 +149,7 @@ void many_adam_steps_end_where_the_naive_ones_do(void**) {
 }
 
 // Small multiples of 1/4 are exact in every type, so the result is too.
-void sgd_is_exact_where_arithmetic_is(void**) {
+ddp_case(sgd_is_exact_where_arithmetic_is) {
   ddp_sgd_options options = optim::default_sgd_options();
   options.momentum = 0.5;
   for (const ddp_dtype dtype : kFloats)
@@ -172,7 +172,7 @@ void sgd_is_exact_where_arithmetic_is(void**) {
     }
 }
 
-void averages_agree_with_the_naive_rule(void**) {
+ddp_case(averages_agree_with_the_naive_rule) {
   for (const ddp_dtype dtype : kFloats) {
     constexpr size_t kMany = 10000;  // more than two blocks
     Array value(dtype, kMany);
@@ -197,7 +197,7 @@ void averages_agree_with_the_naive_rule(void**) {
   }
 }
 
-void every_instruction_set_gives_the_same_bits(void**) {
+ddp_case(every_instruction_set_gives_the_same_bits) {
   const std::string widest = cpu::instruction_set();
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
@@ -214,7 +214,7 @@ void every_instruction_set_gives_the_same_bits(void**) {
   expect(cpu::set_instruction_set(widest.c_str()), "back to the widest");
 }
 
-void slices_give_the_bits_of_the_whole(void**) {
+ddp_case(slices_give_the_bits_of_the_whole) {
   std::mt19937_64 random(9);
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
@@ -232,7 +232,7 @@ void slices_give_the_bits_of_the_whole(void**) {
 
 /// The gradient scaled and limited by a naive loop, in the type of the arithmetic, gives what the shape inside the rule
 /// gives.
-void a_shaped_gradient_is_the_one_shaped_by_hand(void**) {
+ddp_case(a_shaped_gradient_is_the_one_shaped_by_hand) {
   const cpu::GradShape shape{0.375, 0.2};
   cpu::AdamStep adam = optim::adam_step(optim::default_adam_options(), 0.01, 0.1, 4);
   cpu::SgdStep sgd = optim::sgd_step(optim::default_sgd_options(), 0.1, 0.01, 4);
@@ -263,7 +263,7 @@ void a_shaped_gradient_is_the_one_shaped_by_hand(void**) {
   }
 }
 
-void nothing_outside_the_range_is_touched(void**) {
+ddp_case(nothing_outside_the_range_is_touched) {
   for (const auto& [name, rule] : all_rules())
     for (const ddp_dtype dtype : kFloats) {
       UpdateState wanted = wild_state(dtype);
@@ -280,16 +280,3 @@ void nothing_outside_the_range_is_touched(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(sgd_agrees_with_the_naive_rule),
-                              ddp_test(adam_and_adamw_agree_with_the_naive_rule),
-                              ddp_test(many_adam_steps_end_where_the_naive_ones_do),
-                              ddp_test(sgd_is_exact_where_arithmetic_is),
-                              ddp_test(averages_agree_with_the_naive_rule),
-                              ddp_test(every_instruction_set_gives_the_same_bits),
-                              ddp_test(slices_give_the_bits_of_the_whole),
-                              ddp_test(a_shaped_gradient_is_the_one_shaped_by_hand),
-                              ddp_test(nothing_outside_the_range_is_touched)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "device/cpu/reduce.hpp"
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
 using namespace ddp;
@@ -92,7 +92,7 @@ void each_case(Check&& check) {
   }
 }
 
-void a_weighted_mean_equals_the_naive_loop(void**) {
+ddp_case(a_weighted_mean_equals_the_naive_loop) {
   each_case([](Inputs& inputs, const cpu::ReduceRule& rule, const std::string& expected) {
     const auto number = static_cast<int32_t>(inputs.at.size());
     std::string fresh(expected.size(), 'x');
@@ -104,7 +104,7 @@ void a_weighted_mean_equals_the_naive_loop(void**) {
   });
 }
 
-void an_unfinished_weighted_sum_has_the_same_bits(void**) {
+ddp_case(an_unfinished_weighted_sum_has_the_same_bits) {
   each_case([](Inputs& inputs, const cpu::ReduceRule& rule, const std::string& expected) {
     const auto number = static_cast<int32_t>(inputs.at.size());
     std::string carry(static_cast<size_t>(inputs.count) * 8, 'x');
@@ -115,7 +115,7 @@ void an_unfinished_weighted_sum_has_the_same_bits(void**) {
 }
 
 /// Their memory is not read; a NaN there would be seen.
-void who_does_not_count_moves_nobody(void**) {
+ddp_case(who_does_not_count_moves_nobody) {
   each_case([](Inputs& inputs, const cpu::ReduceRule& rule, const std::string&) {
     const auto number = static_cast<int32_t>(inputs.at.size());
     if (inputs.count > 1000) return;  // the naive loop is slow
@@ -138,7 +138,7 @@ void who_does_not_count_moves_nobody(void**) {
   });
 }
 
-void weights_of_one_give_the_bits_of_no_weights(void**) {
+ddp_case(weights_of_one_give_the_bits_of_no_weights) {
   each_case([](Inputs& inputs, const cpu::ReduceRule&, const std::string& expected) {
     const auto number = static_cast<int32_t>(inputs.at.size());
     const std::vector<double> ones(inputs.at.size(), 1.0);
@@ -153,7 +153,7 @@ void weights_of_one_give_the_bits_of_no_weights(void**) {
   });
 }
 
-void the_sum_of_the_weights_may_be_any_number(void**) {
+ddp_case(the_sum_of_the_weights_may_be_any_number) {
   for (const double divisor : {0x1p-40, 0.1, 0.5, 3.0, 4096.0, 1e12, 0x1p60}) {
     const float x[] = {1.0F, 3.0F, -7.25F};
     float out[3] = {};
@@ -165,14 +165,3 @@ void the_sum_of_the_weights_may_be_any_number(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(a_weighted_mean_equals_the_naive_loop),
-      cmocka_unit_test(an_unfinished_weighted_sum_has_the_same_bits),
-      cmocka_unit_test(who_does_not_count_moves_nobody),
-      cmocka_unit_test(weights_of_one_give_the_bits_of_no_weights),
-      cmocka_unit_test(the_sum_of_the_weights_may_be_any_number),
-  };
-  return cmocka_run_group_tests_name("weights", tests, nullptr, nullptr);
-}

@@ -150,10 +150,10 @@ void every_rule(ddp_dtype dtype) {
   }
 }
 
-void singles_follow_the_rule(void**) { every_rule<float>(DDP_F32); }
-void doubles_follow_the_rule(void**) { every_rule<double>(DDP_F64); }
+ddp_case(singles_follow_the_rule) { every_rule<float>(DDP_F32); }
+ddp_case(doubles_follow_the_rule) { every_rule<double>(DDP_F64); }
 
-void weights_of_one_change_nothing(void**) {
+ddp_case(weights_of_one_change_nothing) {
   cpu::ReduceRule rule{DDP_F32, DDP_AVERAGE, 2};
   rule.wire = DDP_BF16;
   const float a[] = {1.0F, -0.0F, 3.0e38F, 1e-40F};
@@ -171,10 +171,3 @@ void weights_of_one_change_nothing(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(singles_follow_the_rule), ddp_test(doubles_follow_the_rule),
-                              ddp_test(weights_of_one_change_nothing)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -21,7 +21,7 @@ int64_t left(const CoolDown& hosts, int64_t now_ns, int64_t first_ms = kFirstMs)
   return -1;
 }
 
-void the_third_death_begins_it(void**) {
+ddp_case(the_third_death_begins_it) {
   CoolDown hosts;
   expect_equal(left(hosts, 0), int64_t{-1}, "nobody has died");
   hosts.note_deaths({"b"}, kMinute);
@@ -36,7 +36,7 @@ void the_third_death_begins_it(void**) {
   expect_equal(hosts.kept_out(kFirstMs, 3 * kMinute).front().deaths, size_t{3}, "deaths");
 }
 
-void each_further_one_doubles_it_up_to_ten_minutes(void**) {
+ddp_case(each_further_one_doubles_it_up_to_ten_minutes) {
   CoolDown hosts;
   int64_t wanted = 10;
   for (int death = 1; death <= 12; ++death) {
@@ -48,7 +48,7 @@ void each_further_one_doubles_it_up_to_ten_minutes(void**) {
   expect_equal(left(hosts, 12 * kSecond, INT64_MAX), int64_t{600}, "whatever is asked for");
 }
 
-void a_host_that_was_quiet_begins_anew(void**) {
+ddp_case(a_host_that_was_quiet_begins_anew) {
   CoolDown hosts;
   for (int death = 0; death < 4; ++death) hosts.note_deaths({"b"}, death * kSecond);
   hosts.note_deaths({"b"}, 11 * kMinute);
@@ -61,12 +61,3 @@ void a_host_that_was_quiet_begins_anew(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_third_death_begins_it),
-      ddp_test(each_further_one_doubles_it_up_to_ten_minutes),
-      ddp_test(a_host_that_was_quiet_begins_anew),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

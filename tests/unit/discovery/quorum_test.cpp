@@ -37,7 +37,7 @@ bool goes_on(const std::vector<Place>& places, Place side, int sees, bool allow_
   return anybody && judge(view(places, side, sees), {all_of(static_cast<int32_t>(places.size()))}, rule) == Verdict::kForm;
 }
 
-void two_sides_of_a_cut_never_both_go_on(void**) {
+ddp_case(two_sides_of_a_cut_never_both_go_on) {
   int live = 0;
   for (int32_t size = 2; size <= 4; ++size) {
     int divisions = 1;
@@ -58,7 +58,7 @@ void two_sides_of_a_cut_never_both_go_on(void**) {
   expect(live > 0, "some side goes on");
 }
 
-void deaths_that_are_seen_leave_any_number(void**) {
+ddp_case(deaths_that_are_seen_leave_any_number) {
   const std::vector<Standing> one{Standing::kDead, Standing::kDead, Standing::kHere, Standing::kDead};
   expect(judge(one, {all_of(4)}, {}) == Verdict::kForm, "one of four");
   RecoveryRule two;
@@ -66,12 +66,12 @@ void deaths_that_are_seen_leave_any_number(void**) {
   expect(judge(one, {all_of(4)}, two) == Verdict::kTooFew, "one of four, two were wanted");
 }
 
-void who_is_expected_is_waited_for(void**) {
+ddp_case(who_is_expected_is_waited_for) {
   expect(judge({Standing::kHere, Standing::kExpected, Standing::kHere}, {all_of(3)}, {}) == Verdict::kWait, "it may come");
 }
 
 /// A rank that comes back from behind a cut finds no rank: the others have died, or have continued without it and ended.
-void who_was_out_of_touch_goes_on_only_if_the_others_could_not(void**) {
+ddp_case(who_was_out_of_touch_goes_on_only_if_the_others_could_not) {
   const auto here = Standing::kHere, ended = Standing::kEnded, silent = Standing::kSilent, dead = Standing::kDead;
   RecoveryRule half;
   half.allow_half = true;
@@ -85,7 +85,7 @@ void who_was_out_of_touch_goes_on_only_if_the_others_could_not(void**) {
   expect(judge({here, silent, ended}, {all_of(3)}, half) == Verdict::kMinority, "two of three could, without the lowest");
 }
 
-void half_needs_the_option_and_the_lowest(void**) {
+ddp_case(half_needs_the_option_and_the_lowest) {
   const std::vector<Standing> low{Standing::kHere, Standing::kSilent}, high{Standing::kSilent, Standing::kHere};
   RecoveryRule half;
   half.allow_half = true;
@@ -95,19 +95,10 @@ void half_needs_the_option_and_the_lowest(void**) {
 }
 
 /// A group that was formed and not confirmed counts as well as the one before it.
-void every_membership_must_agree(void**) {
+ddp_case(every_membership_must_agree) {
   const std::vector<Standing> standing{Standing::kHere, Standing::kHere, Standing::kSilent, Standing::kSilent};
   expect(judge(standing, {{0, 1, 2}}, {}) == Verdict::kForm, "two of three");
   expect(judge(standing, {{0, 1, 2}, {1, 2, 3}}, {}) == Verdict::kMinority, "two of three, and one of three");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(two_sides_of_a_cut_never_both_go_on), ddp_test(deaths_that_are_seen_leave_any_number),
-      ddp_test(who_is_expected_is_waited_for),       ddp_test(half_needs_the_option_and_the_lowest),
-      ddp_test(every_membership_must_agree),         ddp_test(who_was_out_of_touch_goes_on_only_if_the_others_could_not),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -122,7 +122,7 @@ class Ranks {
 /// Two rounds show each 64 that do not come; the leader serves, others that did so too yield, and all see it in some more.
 int32_t rounds_behind(int32_t absent) { return 2 * (absent / kLookedAt + 1) + 8; }
 
-void all_follow_the_lowest(void**) {
+ddp_case(all_follow_the_lowest) {
   for (uint32_t seed = 1; seed <= 5; ++seed)
     for (const int32_t dead : {0, 1, 63, 64, 65, 128, 150, 199}) {
       Ranks ranks(200, seed);
@@ -137,7 +137,7 @@ void all_follow_the_lowest(void**) {
 }
 
 /// A window full of ranks that live and never come is passed when no rank waits for them any more.
-void ranks_that_hang_hold_nobody_up_for_long(void**) {
+ddp_case(ranks_that_hang_hold_nobody_up_for_long) {
   constexpr int32_t kGivesUp = 30, kDead = 40;
   for (uint32_t seed = 1; seed <= 5; ++seed)
     for (const int32_t hanging : {1, 64, 100}) {
@@ -155,7 +155,7 @@ void ranks_that_hang_hold_nobody_up_for_long(void**) {
     }
 }
 
-void the_dead_may_be_anywhere(void**) {
+ddp_case(the_dead_may_be_anywhere) {
   Ranks ranks(500, 1);
   for (int32_t first = 0; first + 5 <= 500; first += 7) ranks.die(first, 5);
   const int32_t round = ranks.run(200);
@@ -164,7 +164,7 @@ void the_dead_may_be_anywhere(void**) {
 }
 
 /// The serving rank gives new numbers to the ranks that have come, after the loss of more than two windows of old ones.
-void the_leader_forms_the_group_of_those_who_are_left(void**) {
+ddp_case(the_leader_forms_the_group_of_those_who_are_left) {
   constexpr int32_t kSize = 200, kDead = 150;
   ServerConfig config;
   config.size = kSize;
@@ -202,13 +202,3 @@ void the_leader_forms_the_group_of_those_who_are_left(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(all_follow_the_lowest),
-      ddp_test(ranks_that_hang_hold_nobody_up_for_long),
-      ddp_test(the_dead_may_be_anywhere),
-      ddp_test(the_leader_forms_the_group_of_those_who_are_left),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -69,40 +69,40 @@ Variables with(Variables set, const Variables& more) {
   return set;
 }
 
-void a_program_started_alone_is_a_group_of_one(void**) {
+ddp_case(a_program_started_alone_is_a_group_of_one) {
   const Meeting meeting = resolve(nullptr, {});
   expect_equal(meeting.size, 1, "size");
   expect_equal(meeting.rank, 0, "rank");
 }
 
-void torchrun_over_two_hosts(void**) {
+ddp_case(torchrun_over_two_hosts) {
   const Meeting meeting = resolve("env://", kTorchrun);
   expect_meeting(meeting, Meeting::Kind::kEnvironment, "node1:29400", 5, 8, 1);
   expect_equal(meeting.job, std::string("job7"), "the job; each host counts the restarts for itself");
   expect(!meeting.port_may_be_taken, "the port is free");
 }
 
-void torchrun_whose_agent_listens_on_the_port(void**) {
+ddp_case(torchrun_whose_agent_listens_on_the_port) {
   expect(resolve("env://", with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).port_may_be_taken,
          "the port is taken");
   expect(!resolve("env://", with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port_may_be_taken,
          "the port is free");
 }
 
-void ranks_of_one_host_meet_on_the_loopback_address(void**) {
+ddp_case(ranks_of_one_host_meet_on_the_loopback_address) {
   const Meeting meeting = resolve("env://", with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}}));
   expect_equal(meeting.place, std::string("127.0.0.1:29400"), "place");
   expect_equal(meeting.job, std::string("job7/2"), "job and round");
 }
 
-void the_job_counts_elsewhere_if_its_launcher_gave_the_numbers(void**) {
+ddp_case(the_job_counts_elsewhere_if_its_launcher_gave_the_numbers) {
   expect_equal(resolve("tcp://a:7", kTorchrun).job, std::string("job7"), "at an address");
   expect_equal(resolve("file:///a/b", kTorchrun).job, std::string("job7"), "at a file");
   for (const auto& options : {as(1, 8), as(1, -1), as(-1, 8)})
     expect_equal(resolve("tcp://a:7", kTorchrun, options).job, std::string(""), "ranks of several launchers may meet");
 }
 
-void an_ipv6_address_is_bracketed(void**) {
+ddp_case(an_ipv6_address_is_bracketed) {
   expect_equal(resolve("env://", with(kTorchrun, {{"MASTER_ADDR", "fd00::2"}})).place, std::string("[fd00::2]:29400"),
                "place");
 }
@@ -114,7 +114,7 @@ const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                             {"PMIX_RANK", "1"},
                             {"PMIX_NAMESPACE", "1144651777"}};
 
-void open_mpi_on_one_host_needs_nothing_more(void**) {
+ddp_case(open_mpi_on_one_host_needs_nothing_more) {
   const Meeting meeting = resolve("env://", kOpenMpi);
   expect_equal(static_cast<int>(meeting.kind), static_cast<int>(Meeting::Kind::kFile), "kind");
   expect(meeting.private_place, "in a private directory");
@@ -124,7 +124,7 @@ void open_mpi_on_one_host_needs_nothing_more(void**) {
   expect_equal(meeting.local_rank, 1, "local rank");
 }
 
-void open_mpi_over_hosts_asks_for_master_addr(void**) {
+ddp_case(open_mpi_over_hosts_asks_for_master_addr) {
   const auto text = refused("env://", with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}}));
   expect_contains(text, "MASTER_ADDR (the host of rank 0) and MASTER_PORT are missing");
   expect_contains(text, "OMPI_COMM_WORLD_SIZE=4");
@@ -135,7 +135,7 @@ void open_mpi_over_hosts_asks_for_master_addr(void**) {
 const Variables kMpich = {
     {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "8"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
 
-void mpich_on_one_host_is_told_apart_by_its_launcher(void**) {
+ddp_case(mpich_on_one_host_is_told_apart_by_its_launcher) {
   const Meeting meeting = resolve("env://", kMpich);
   expect_equal(static_cast<int>(meeting.kind), static_cast<int>(Meeting::Kind::kFile), "kind");
   expect(meeting.private_place && meeting.needs_parent, "private, named by the launcher's process");
@@ -154,7 +154,7 @@ const Variables kSlurm = {{"SLURM_PROCID", "3"},
 
 std::string host_of(const Meeting& meeting) { return meeting.place.substr(0, meeting.place.rfind(':')); }
 
-void slurm_meets_on_the_first_host_of_the_step(void**) {
+ddp_case(slurm_meets_on_the_first_host_of_the_step) {
   const Meeting meeting = resolve("env://", kSlurm);
   expect_equal(host_of(meeting), std::string("n07"), "host");
   expect_equal(meeting.rank, 3, "rank");
@@ -167,13 +167,13 @@ void slurm_meets_on_the_first_host_of_the_step(void**) {
                "MASTER_PORT wins");
 }
 
-void a_batch_script_without_srun_is_alone(void**) {
+ddp_case(a_batch_script_without_srun_is_alone) {
   Variables set = kSlurm;
   set.erase("SLURM_STEP_ID");
   expect_equal(resolve("env://", set).size, 1, "size");
 }
 
-void srun_with_pmi_is_slurm(void**) {
+ddp_case(srun_with_pmi_is_slurm) {
   const Variables pmi2 = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "8"}, {"PMI_JOBID", "4711.0"}};
   const Meeting meeting = resolve("env://", with(kSlurm, pmi2));
   expect_equal(host_of(meeting), std::string("n07"), "host");
@@ -182,7 +182,7 @@ void srun_with_pmi_is_slurm(void**) {
   expect_equal(meeting.place, resolve("env://", kSlurm).place, "place");
 }
 
-void mpirun_inside_a_step_is_mpirun(void**) {
+ddp_case(mpirun_inside_a_step_is_mpirun) {
   const Variables hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   const Meeting meeting = resolve("env://", with(kSlurm, hydra));
   expect_equal(meeting.rank, 1, "rank");
@@ -190,16 +190,16 @@ void mpirun_inside_a_step_is_mpirun(void**) {
   expect(meeting.private_place, "all on one host");
 }
 
-void components_of_a_heterogeneous_job_have_no_common_number(void**) {
+ddp_case(components_of_a_heterogeneous_job_have_no_common_number) {
   expect_equal(resolve("tcp://a:7", with(kSlurm, {{"SLURM_HET_SIZE", "2"}})).job, std::string(""), "job");
 }
 
-void slurms_large_step_numbers_are_read(void**) {
+ddp_case(slurms_large_step_numbers_are_read) {
   expect_equal(resolve("env://", with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})).job, std::string("4711.4294967290"),
                "job");
 }
 
-void node_lists_give_their_first_host(void**) {
+ddp_case(node_lists_give_their_first_host) {
   const std::map<std::string, std::string> table = {{"n1", "n1"},
                                                     {"n1,n2", "n1"},
                                                     {"n[01-04,7]", "n01"},
@@ -214,12 +214,12 @@ void node_lists_give_their_first_host(void**) {
   for (const auto& [list, host] : table) expect_equal(ddp::bootstrap::first_host(list), host, "first host of " + list);
 }
 
-void kubernetes_indexed_jobs(void**) {
+ddp_case(kubernetes_indexed_jobs) {
   const Variables set = {{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.svc"}};
   expect_meeting(resolve("env://", set), Meeting::Kind::kEnvironment, "job-0.svc:29500", 2, 3, 0);
 }
 
-void what_is_missing_and_what_was_found_is_said(void**) {
+ddp_case(what_is_missing_and_what_was_found_is_said) {
   auto text = refused("env://", {{"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}});
   expect_contains(text, "the rank (RANK or options->rank) is missing");
   expect_contains(text, "found in the environment: WORLD_SIZE=4, MASTER_ADDR=a");
@@ -231,24 +231,24 @@ void what_is_missing_and_what_was_found_is_said(void**) {
   expect_contains(text, "found in the environment: none");
 }
 
-void wrong_values_are_named(void**) {
+ddp_case(wrong_values_are_named) {
   expect_contains(refused("env://", with(kTorchrun, {{"RANK", "five"}})), "RANK is \"five\"");
   expect_contains(refused("env://", with(kTorchrun, {{"RANK", "8"}})), "rank 8 is out of range");
   expect_contains(refused("env://", with(kTorchrun, {{"MASTER_PORT", "70000"}})), "MASTER_PORT is 70000");
   expect_contains(refused("env://", with(kTorchrun, {{"WORLD_SIZE", "0"}})), "world size of 0");
 }
 
-void explicit_options_win(void**) {
+ddp_case(explicit_options_win) {
   expect_meeting(resolve("env://", kTorchrun, as(2, 3)), Meeting::Kind::kEnvironment, "node1:29400", 2, 3, 1);
 }
 
-void a_group_of_one_can_be_asked_for_under_any_launcher(void**) {
+ddp_case(a_group_of_one_can_be_asked_for_under_any_launcher) {
   const Meeting meeting = resolve("env://", kTorchrun, as(-1, 1));
   expect_equal(meeting.rank, 0, "rank");
   expect_equal(meeting.size, 1, "size");
 }
 
-void who_joins_needs_no_number(void**) {
+ddp_case(who_joins_needs_no_number) {
   ddp_group_options joins = defaults();
   joins.join = joins.recoverable = 1;
   const Variables address = {{"MASTER_ADDR", "fd00::1"}, {"MASTER_PORT", "29400"}};
@@ -264,7 +264,7 @@ void who_joins_needs_no_number(void**) {
   expect_meeting(resolve("env://", address, alone), Meeting::Kind::kEnvironment, "[fd00::1]:29400", 0, 1, 0);
 }
 
-void forms_of_the_rendezvous_text(void**) {
+ddp_case(forms_of_the_rendezvous_text) {
   expect_meeting(resolve("tcp://a:7#left", {}, as(1, 2)), Meeting::Kind::kTcp, "a:7", 1, 2, 0);
   expect_equal(resolve("tcp://a:7#left", {}, as(1, 2)).group_name, std::string("left"), "group");
   expect_meeting(resolve("tcp://[::1]:7", {}, as(0, 2)), Meeting::Kind::kTcp, "[::1]:7", 0, 2, 0);
@@ -276,38 +276,8 @@ void forms_of_the_rendezvous_text(void**) {
     static_cast<void>(refused(text, {}, as(0, 2)));
 }
 
-void ranks_that_are_threads_must_say_who_they_are(void**) {
+ddp_case(ranks_that_are_threads_must_say_who_they_are) {
   expect_contains(refused("local://x", kTorchrun), "options->rank and options->world_size are missing");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_program_started_alone_is_a_group_of_one),
-      ddp_test(torchrun_over_two_hosts),
-      ddp_test(torchrun_whose_agent_listens_on_the_port),
-      ddp_test(ranks_of_one_host_meet_on_the_loopback_address),
-      ddp_test(the_job_counts_elsewhere_if_its_launcher_gave_the_numbers),
-      ddp_test(an_ipv6_address_is_bracketed),
-      ddp_test(open_mpi_on_one_host_needs_nothing_more),
-      ddp_test(open_mpi_over_hosts_asks_for_master_addr),
-      ddp_test(mpich_on_one_host_is_told_apart_by_its_launcher),
-      ddp_test(slurm_meets_on_the_first_host_of_the_step),
-      ddp_test(a_batch_script_without_srun_is_alone),
-      ddp_test(srun_with_pmi_is_slurm),
-      ddp_test(mpirun_inside_a_step_is_mpirun),
-      ddp_test(components_of_a_heterogeneous_job_have_no_common_number),
-      ddp_test(slurms_large_step_numbers_are_read),
-      ddp_test(node_lists_give_their_first_host),
-      ddp_test(kubernetes_indexed_jobs),
-      ddp_test(what_is_missing_and_what_was_found_is_said),
-      ddp_test(wrong_values_are_named),
-      ddp_test(explicit_options_win),
-      ddp_test(a_group_of_one_can_be_asked_for_under_any_launcher),
-      ddp_test(who_joins_needs_no_number),
-      ddp_test(forms_of_the_rendezvous_text),
-      ddp_test(ranks_that_are_threads_must_say_who_they_are),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

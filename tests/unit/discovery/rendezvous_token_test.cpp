@@ -38,7 +38,7 @@ class TokenFile {
   ~TokenFile() { ::unlink(file_text.c_str()); }
 };
 
-void the_variable_wins_over_the_file(void**) {
+ddp_case(the_variable_wins_over_the_file) {
   const TokenFile file("a token from the file\n", 0600);
   expect_equal(*bootstrap::read_token(variables), std::string("a token from the file"), "token");
   token_text = "from the variable";
@@ -46,13 +46,13 @@ void the_variable_wins_over_the_file(void**) {
   token_text.clear();
 }
 
-void without_variables_there_is_no_token(void**) {
+ddp_case(without_variables_there_is_no_token) {
   token_text.clear();
   file_text.clear();
   expect(!bootstrap::read_token(variables).has_value(), "none");
 }
 
-void files_that_others_can_read_are_refused(void**) {
+ddp_case(files_that_others_can_read_are_refused) {
   for (const mode_t mode : {0644u, 0640u, 0604u, 0660u}) {
     const TokenFile file("a secret in a file", mode);
     const std::string text = expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); });
@@ -62,7 +62,7 @@ void files_that_others_can_read_are_refused(void**) {
   }
 }
 
-void empty_missing_and_endless_files_are_refused(void**) {
+ddp_case(empty_missing_and_endless_files_are_refused) {
   {
     const TokenFile file("\n", 0600);
     expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); }), "is empty");
@@ -78,7 +78,7 @@ void empty_missing_and_endless_files_are_refused(void**) {
                   "no regular file");
 }
 
-void a_token_that_can_be_guessed_is_refused(void**) {
+ddp_case(a_token_that_can_be_guessed_is_refused) {
   const auto refusal = [] {
     return expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)bootstrap::read_token(variables); });
   };
@@ -93,7 +93,7 @@ void a_token_that_can_be_guessed_is_refused(void**) {
   expect_contains(refusal(), "DDP_TOKEN_FILE has 15 bytes");
 }
 
-void notes_are_read_whole_or_not_at_all(void**) {
+ddp_case(notes_are_read_whole_or_not_at_all) {
   const std::string text = bootstrap::write_record({"10.0.0.1:40000", "word", "", "host", "boot", "life"});
   const auto note = bootstrap::read_record(text);
   expect(note.has_value() && note->address == "10.0.0.1:40000" && note->word == "word" && note->token.empty() &&
@@ -106,12 +106,3 @@ void notes_are_read_whole_or_not_at_all(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_variable_wins_over_the_file),        ddp_test(without_variables_there_is_no_token),
-      ddp_test(files_that_others_can_read_are_refused), ddp_test(empty_missing_and_endless_files_are_refused),
-      ddp_test(a_token_that_can_be_guessed_is_refused), ddp_test(notes_are_read_whole_or_not_at_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

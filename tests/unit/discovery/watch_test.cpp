@@ -20,7 +20,7 @@ bool comes_to(Watch& watch, bool serving) {
 }
 
 /// With a token the serving rank sends the group's key at once, which a watch does not read.
-void the_end_of_a_serving_rank_is_seen_behind_unread_bytes(void**) {
+ddp_case(the_end_of_a_serving_rank_is_seen_behind_unread_bytes) {
   for (const auth::Token& token : {auth::Token("secret"), auth::Token()}) {
     int error = 0;
     net::Socket listening =
@@ -41,8 +41,3 @@ void the_end_of_a_serving_rank_is_seen_behind_unread_bytes(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_end_of_a_serving_rank_is_seen_behind_unread_bytes)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

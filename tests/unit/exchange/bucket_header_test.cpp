@@ -4,14 +4,14 @@
 
 #include <random>
 
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 #include "support/sum_oracle.hpp"
 
 using namespace ddp;
 
 namespace {
 
-void weights_are_added_in_the_tree(void**) {
+ddp_case(weights_are_added_in_the_tree) {
   std::mt19937_64 random(7);
   for (size_t ranks = 1; ranks <= 33; ++ranks) {
     std::vector<double> weights;
@@ -30,7 +30,7 @@ void weights_are_added_in_the_tree(void**) {
   assert_int_equal(collective::sum_weights(std::vector<collective::Participation>{}).contributors, 0);
 }
 
-void a_rank_without_weight_is_no_contributor(void**) {
+ddp_case(a_rank_without_weight_is_no_contributor) {
   collective::Participation all = collective::Participation::none();
   all.add(collective::Participation::of(0));
   all.add(collective::Participation::of(2.5));
@@ -38,7 +38,7 @@ void a_rank_without_weight_is_no_contributor(void**) {
   assert_true(all.weight == 2.5);
 }
 
-void flags_and_the_highest_joined_rank_are_known_to_all(void**) {
+ddp_case(flags_and_the_highest_joined_rank_are_known_to_all) {
   collective::Participation all = collective::Participation::none();
   all.add(collective::Participation{1, 1, 0, 4});
   all.add(collective::Participation{0, 0, 2, 1});
@@ -47,7 +47,7 @@ void flags_and_the_highest_joined_rank_are_known_to_all(void**) {
   assert_int_equal(all.flags, 5);
 }
 
-void a_note_without_contributors_is_void(void**) {
+ddp_case(a_note_without_contributors_is_void) {
   collective::BucketHeader header;
   assert_false(header.is_void());
   header.incomplete = true;
@@ -58,13 +58,3 @@ void a_note_without_contributors_is_void(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(weights_are_added_in_the_tree),
-      cmocka_unit_test(a_rank_without_weight_is_no_contributor),
-      cmocka_unit_test(flags_and_the_highest_joined_rank_are_known_to_all),
-      cmocka_unit_test(a_note_without_contributors_is_void),
-  };
-  return cmocka_run_group_tests_name("header", tests, nullptr, nullptr);
-}

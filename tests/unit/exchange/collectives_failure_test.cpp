@@ -31,7 +31,7 @@ void check_mismatch(int ranks, const std::function<void(int, collective::Transpo
   expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
-void ranks_that_disagree_on_the_size_all_learn_it(void**) {
+ddp_case(ranks_that_disagree_on_the_size_all_learn_it) {
   for (const int ranks : {2, 3, 5})
     check_mismatch(ranks,
                    [&](int rank, collective::Transport& transport) {
@@ -41,7 +41,7 @@ void ranks_that_disagree_on_the_size_all_learn_it(void**) {
                    {"rank 0 (host host0, pid 1000)", "100000 F32", "rank 1 (host host1", "50000 F32"});
 }
 
-void ranks_in_different_collectives_all_learn_it(void**) {
+ddp_case(ranks_in_different_collectives_all_learn_it) {
   check_mismatch(4,
                  [&](int rank, collective::Transport& transport) {
                    std::vector<float> data(10'000);
@@ -53,7 +53,7 @@ void ranks_in_different_collectives_all_learn_it(void**) {
                  {"rank 2", "barrier #1", "rank 3", "broadcast #1"});
 }
 
-void equal_sizes_of_different_types_are_refused(void**) {
+ddp_case(equal_sizes_of_different_types_are_refused) {
   check_mismatch(2,
                  [&](int rank, collective::Transport& transport) {
                    std::vector<float> data(1000);
@@ -62,7 +62,7 @@ void equal_sizes_of_different_types_are_refused(void**) {
                  {"F32", "I32"});
 }
 
-void buckets_of_different_plans_are_refused(void**) {
+ddp_case(buckets_of_different_plans_are_refused) {
   check_mismatch(
       3,
       [&](int rank, collective::Transport& transport) {
@@ -76,7 +76,7 @@ void buckets_of_different_plans_are_refused(void**) {
       {"bucket 3", "of another model or plan"});
 }
 
-void a_failure_elsewhere_ends_a_blocked_wait_with_its_cause(void**) {
+ddp_case(a_failure_elsewhere_ends_a_blocked_wait_with_its_cause) {
   RailWorld world(3);
   std::atomic<int64_t> aborted_at{0};
   std::atomic<int> ready{0};
@@ -98,7 +98,7 @@ void a_failure_elsewhere_ends_a_blocked_wait_with_its_cause(void**) {
   expect(os::now_ns() - aborted_at < 1'000'000'000, "waits end at once");
 }
 
-void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
+ddp_case(a_rank_that_does_not_come_is_named_when_time_is_up) {
   for (int late = 0; late < 4; ++late) {
     RailWorld world(4, 0, 400);
     std::atomic<int> failed{0};
@@ -129,7 +129,7 @@ struct SlowLink {
   ~SlowLink() { local_endpoint_slow_down(2, 1, 0); }
 };
 
-void a_slow_link_is_not_dead(void**) {
+ddp_case(a_slow_link_is_not_dead) {
   const SlowLink slow(1'200);
   for (const int64_t count : {100'000, 1'000'000}) {  // with the header, and in messages of its own
     RailWorld world(3, 0, 400);
@@ -141,7 +141,7 @@ void a_slow_link_is_not_dead(void**) {
   }
 }
 
-void of_a_dead_link_all_learn_the_same(void**) {
+ddp_case(of_a_dead_link_all_learn_the_same) {
   const SlowLink dead(kDeadLink);
   RailWorld world(3, 0, 400);
   std::vector<std::string> texts(3);
@@ -154,7 +154,7 @@ void of_a_dead_link_all_learn_the_same(void**) {
   expect_contains(texts.front(), "rank 2 (host host2, pid 1002) did not take part in all-reduce #1");
 }
 
-void a_rank_that_left_is_named_by_the_next_collective(void**) {
+ddp_case(a_rank_that_left_is_named_by_the_next_collective) {
   RailWorld world(2);
   world.run([&](int rank, collective::Transport& transport) {
     transport.barrier();
@@ -170,18 +170,3 @@ void a_rank_that_left_is_named_by_the_next_collective(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(ranks_that_disagree_on_the_size_all_learn_it),
-      ddp_test(ranks_in_different_collectives_all_learn_it),
-      ddp_test(equal_sizes_of_different_types_are_refused),
-      ddp_test(buckets_of_different_plans_are_refused),
-      ddp_test(a_failure_elsewhere_ends_a_blocked_wait_with_its_cause),
-      ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
-      ddp_test(a_slow_link_is_not_dead),
-      ddp_test(of_a_dead_link_all_learn_the_same),
-      ddp_test(a_rank_that_left_is_named_by_the_next_collective),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -58,20 +58,20 @@ void check_all_reduce(int ranks, int64_t segment_bytes, const std::vector<Case>&
 std::vector<ddp_dtype> all_dtypes() { return {std::begin(kAllDtypes), std::end(kAllDtypes)}; }
 std::vector<ddp_reduce> all_ops() { return {std::begin(kAllOps), std::end(kAllOps)}; }
 
-void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
+ddp_case(sums_have_the_bits_of_one_reduction_for_every_type) {
   for (const int ranks : kSizes) {
     check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), all_ops(), {0, 1, 2, 3, 7, 1000, 1025}));
     check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), {DDP_AVERAGE}, {65'537}));
   }
 }
 
-void sums_of_many_small_segments_have_the_same_bits(void**) {
+ddp_case(sums_of_many_small_segments_have_the_same_bits) {
   for (const int ranks : kSizes)
     check_all_reduce(ranks, 256,
                      cases(ranks, {DDP_F32, DDP_F16, DDP_I64}, {DDP_AVERAGE, DDP_MAX}, {0, 1, 63, 64, 65, 1000, 30'011}));
 }
 
-void a_large_array_has_the_bits_of_one_reduction(void**) {
+ddp_case(a_large_array_has_the_bits_of_one_reduction) {
   for (const int ranks : {2, 3, 5})
     check_all_reduce(ranks, 0, cases(ranks, {DDP_F32, DDP_BF16}, {DDP_AVERAGE}, {1'000'003}));
 }
@@ -87,7 +87,7 @@ std::vector<collective::BucketSpec::Piece> cut(Bytes& memory, std::vector<int64_
   return pieces;
 }
 
-void buckets_reduce_their_pieces_where_they_lie(void**) {
+ddp_case(buckets_reduce_their_pieces_where_they_lie) {
   const std::vector<int64_t> lengths{5, 0, 1000, 3, 1, 20'000, 0, 77, 4096};
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   for (const int ranks : kSizes)
@@ -119,7 +119,7 @@ void buckets_reduce_their_pieces_where_they_lie(void**) {
     }
 }
 
-void a_piece_that_moved_is_reduced_at_its_new_address(void**) {
+ddp_case(a_piece_that_moved_is_reduced_at_its_new_address) {
   RailWorld world(3);
   world.run([&](int rank, collective::Transport& transport) {
     std::vector<float> first(2000, 1.0F), old(3000, -1.0F), fresh(3000, static_cast<float>(rank));
@@ -134,7 +134,7 @@ void a_piece_that_moved_is_reduced_at_its_new_address(void**) {
   });
 }
 
-void every_rank_gets_the_union_of_the_notes(void**) {
+ddp_case(every_rank_gets_the_union_of_the_notes) {
   for (const int ranks : kSizes)
     for (const int64_t count : {int64_t{10}, int64_t{50'000}})
       for (const size_t words : {size_t{1}, size_t{12}, size_t{600}, size_t{300}}) {
@@ -159,7 +159,7 @@ void every_rank_gets_the_union_of_the_notes(void**) {
       }
 }
 
-void a_piece_that_no_rank_uses_is_left_untouched(void**) {
+ddp_case(a_piece_that_no_rank_uses_is_left_untouched) {
   for (const int64_t count : {int64_t{7}, int64_t{10'000}, int64_t{40'000}}) {
     RailWorld world(3, count > 20'000 ? 4096 : 0);
     world.run([&](int rank, collective::Transport& transport) {
@@ -177,7 +177,7 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
   }
 }
 
-void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
+ddp_case(an_incomplete_rank_voids_the_bucket_and_nothing_is_written) {
   for (const int ranks : {2, 3, 5})
     for (const int64_t count : {int64_t{10}, int64_t{30'000}, int64_t{100'000}, int64_t{500'000}})
       for (int guilty = 0; guilty < ranks; ++guilty) {
@@ -198,7 +198,7 @@ void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
       }
 }
 
-void all_gather_gives_every_part_to_every_rank(void**) {
+ddp_case(all_gather_gives_every_part_to_every_rank) {
   for (const int ranks : kSizes)
     for (const int64_t count : {0, 1, 3, 200, 65'537}) {
       RailWorld world(ranks);
@@ -212,7 +212,7 @@ void all_gather_gives_every_part_to_every_rank(void**) {
     }
 }
 
-void reduce_scatter_gives_each_rank_its_part_and_leaves_the_input(void**) {
+ddp_case(reduce_scatter_gives_each_rank_its_part_and_leaves_the_input) {
   for (const int ranks : kSizes)
     for (const int64_t segment : {int64_t{0}, int64_t{512}})
       for (const int64_t part : {0, 1, 100, 20'001}) {
@@ -233,7 +233,7 @@ void reduce_scatter_gives_each_rank_its_part_and_leaves_the_input(void**) {
       }
 }
 
-void broadcast_copies_the_root_bit_for_bit(void**) {
+ddp_case(broadcast_copies_the_root_bit_for_bit) {
   for (const int ranks : kSizes) {
     RailWorld world(ranks);
     world.run([&](int rank, collective::Transport& transport) {
@@ -248,7 +248,7 @@ void broadcast_copies_the_root_bit_for_bit(void**) {
   }
 }
 
-void no_rank_leaves_a_barrier_before_all_have_come(void**) {
+ddp_case(no_rank_leaves_a_barrier_before_all_have_come) {
   RailWorld world(5);
   std::atomic<int> arrived{0};
   world.run([&](int, collective::Transport& transport) {
@@ -261,7 +261,7 @@ void no_rank_leaves_a_barrier_before_all_have_come(void**) {
   });
 }
 
-void collectives_of_all_kinds_follow_each_other(void**) {
+ddp_case(collectives_of_all_kinds_follow_each_other) {
   RailWorld world(3, 2048);
   world.run([&](int rank, collective::Transport& transport) {
     std::mt19937 random(11);  // equal on all ranks
@@ -282,7 +282,7 @@ void collectives_of_all_kinds_follow_each_other(void**) {
 
 // One record from each to each where all are linked; ceil(log2 n) records of many ranks elsewhere. Small sums cost nothing
 // more.
-void a_barrier_and_a_small_sum_take_one_round_of_headers(void**) {
+ddp_case(a_barrier_and_a_small_sum_take_one_round_of_headers) {
   for (const auto& [ranks, messages] : {std::pair{2, 1}, {3, 2}, {8, 7}, {16, 15}, {17, 5}, {33, 6}}) {
     RailWorld world(ranks);
     std::atomic<int> arrived{0};
@@ -316,23 +316,3 @@ void a_barrier_and_a_small_sum_take_one_round_of_headers(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(sums_have_the_bits_of_one_reduction_for_every_type),
-      ddp_test(sums_of_many_small_segments_have_the_same_bits),
-      ddp_test(a_large_array_has_the_bits_of_one_reduction),
-      ddp_test(buckets_reduce_their_pieces_where_they_lie),
-      ddp_test(a_piece_that_moved_is_reduced_at_its_new_address),
-      ddp_test(every_rank_gets_the_union_of_the_notes),
-      ddp_test(a_piece_that_no_rank_uses_is_left_untouched),
-      ddp_test(an_incomplete_rank_voids_the_bucket_and_nothing_is_written),
-      ddp_test(all_gather_gives_every_part_to_every_rank),
-      ddp_test(reduce_scatter_gives_each_rank_its_part_and_leaves_the_input),
-      ddp_test(broadcast_copies_the_root_bit_for_bit),
-      ddp_test(no_rank_leaves_a_barrier_before_all_have_come),
-      ddp_test(collectives_of_all_kinds_follow_each_other),
-      ddp_test(a_barrier_and_a_small_sum_take_one_round_of_headers),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -15,13 +15,13 @@ int64_t turns_until_the_next_try(Congestion& congestion) {
   return turns;
 }
 
-void a_few_packets_that_overtake_are_no_loss(void**) {
+ddp_case(a_few_packets_that_overtake_are_no_loss) {
   const int64_t bytes = int64_t{1448} * 1024 * 10;
   expect(!Congestion::is_loss(10, bytes) && Congestion::is_loss(11, bytes), "one in a thousand");
   expect(!Congestion::is_loss(0, 0), "nothing was received");
 }
 
-void nobody_takes_turns_while_nothing_is_lost(void**) {
+ddp_case(nobody_takes_turns_while_nothing_is_lost) {
   Congestion congestion;
   for (int i = 0; i < 100; ++i) {
     expect(congestion.next() == Order::kBySegment, "all at a time");
@@ -29,7 +29,7 @@ void nobody_takes_turns_while_nothing_is_lost(void**) {
   }
 }
 
-void each_try_that_loses_again_is_followed_by_twice_as_many_turns(void**) {
+ddp_case(each_try_that_loses_again_is_followed_by_twice_as_many_turns) {
   Congestion congestion;
   for (int64_t wanted = Congestion::kFewest; wanted <= 4 * Congestion::kMost; wanted *= 2) {
     expect_equal(congestion.learn(true), std::min(wanted, Congestion::kMost), "what it says");
@@ -37,7 +37,7 @@ void each_try_that_loses_again_is_followed_by_twice_as_many_turns(void**) {
   }
 }
 
-void what_is_lost_in_turns_makes_them_no_longer(void**) {
+ddp_case(what_is_lost_in_turns_makes_them_no_longer) {
   Congestion congestion;
   static_cast<void>(congestion.learn(true));
   for (int64_t i = 0; i < Congestion::kFewest; ++i) {
@@ -49,14 +49,3 @@ void what_is_lost_in_turns_makes_them_no_longer(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_few_packets_that_overtake_are_no_loss),
-      ddp_test(nobody_takes_turns_while_nothing_is_lost),
-      ddp_test(each_try_that_loses_again_is_followed_by_twice_as_many_turns),
-      ddp_test(what_is_lost_in_turns_makes_them_no_longer),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

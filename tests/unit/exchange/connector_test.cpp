@@ -48,7 +48,7 @@ struct Set {
   }
 };
 
-void each_lane_leads_to_its_other_end(void**) {
+ddp_case(each_lane_leads_to_its_other_end) {
   for (const int32_t size : {1, 2, 5}) {
     Set set(size);
     for (const Connected& outcome : set.connect(10'000)) expect(outcome.result == LinkResult::kDone, "connected");
@@ -71,7 +71,7 @@ void each_lane_leads_to_its_other_end(void**) {
   }
 }
 
-void sealed_links_lead_to_their_other_end_too(void**) {
+ddp_case(sealed_links_lead_to_their_other_end_too) {
   if (no_gloo()) return;
   const Sealing sealing{&load_module(), DDP_LINKS_ENCRYPTED};
   constexpr int32_t kSize = 3;
@@ -95,7 +95,7 @@ void sealed_links_lead_to_their_other_end_too(void**) {
 }
 
 // One of them wants a seal, the other sends a welcome.
-void a_member_that_wants_plain_links_is_no_member_of_sealed_ones(void**) {
+ddp_case(a_member_that_wants_plain_links_is_no_member_of_sealed_ones) {
   if (no_gloo()) return;
   Set set(0);
   set.add(member(0, 1, "127.0.0.1", Sealing{&load_module(), DDP_LINKS_ENCRYPTED}));
@@ -103,7 +103,7 @@ void a_member_that_wants_plain_links_is_no_member_of_sealed_ones(void**) {
   for (const Connected& outcome : set.connect(300)) expect(outcome.result == LinkResult::kTimedOut, "not connected");
 }
 
-void a_member_of_another_group_is_no_member(void**) {
+ddp_case(a_member_of_another_group_is_no_member) {
   Set set(1);
   set.add(member(1, 2));
   for (const Connected& outcome : set.connect(300)) expect(outcome.result == LinkResult::kTimedOut, "not admitted");
@@ -111,7 +111,7 @@ void a_member_of_another_group_is_no_member(void**) {
 }
 
 // As an attacker with a recording would: the same bytes to the same listener.
-void a_hello_that_is_repeated_is_a_strangers(void**) {
+ddp_case(a_hello_that_is_repeated_is_a_strangers) {
   auth::Key group{};
   group.fill(1);
   LinkListener listener("127.0.0.1", bootstrap::PortRange{}, group);
@@ -135,7 +135,7 @@ void a_hello_that_is_repeated_is_a_strangers(void**) {
   expect(admitted == 1 && listener.turned_away() == 1, "the second time");
 }
 
-void ipv6_works_where_there_is_some(void**) {
+ddp_case(ipv6_works_where_there_is_some) {
   Set set(0);
   if (try_to([&] { set.add(member(0, 1, "::1")); })) {
     std::printf("no IPv6 here\n");
@@ -146,7 +146,7 @@ void ipv6_works_where_there_is_some(void**) {
   for (const Connected& outcome : set.connect(10'000)) expect(outcome.result == LinkResult::kDone, "connected");
 }
 
-void who_is_missing_is_named(void**) {
+ddp_case(who_is_missing_is_named) {
   Set set(3);
   const Connected outcome = set.members[1]->connect(set.invitations, os::Deadline::in_ms(200));
   expect(outcome.result == LinkResult::kTimedOut && outcome.peer == 0, "the one that we were to reach");
@@ -156,7 +156,7 @@ void who_is_missing_is_named(void**) {
          "the first of those that were to reach us and have not proved who they are");
 }
 
-void a_port_where_nobody_listens_is_said_long_before_time_is_up(void**) {
+ddp_case(a_port_where_nobody_listens_is_said_long_before_time_is_up) {
   Set set(2);
   set.members[0].reset();
   const int64_t begin = os::now_ns();
@@ -166,7 +166,7 @@ void a_port_where_nobody_listens_is_said_long_before_time_is_up(void**) {
   expect(os::now_ns() - begin < 30'000'000'000, "in time");
 }
 
-void abort_ends_it_from_another_thread(void**) {
+ddp_case(abort_ends_it_from_another_thread) {
   Set set(2);
   std::thread other([&] { set.members[1]->abort(); });
   const Connected outcome = set.members[1]->connect(set.invitations, os::Deadline::in_ms(60'000));
@@ -175,18 +175,3 @@ void abort_ends_it_from_another_thread(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(each_lane_leads_to_its_other_end),
-      ddp_test(sealed_links_lead_to_their_other_end_too),
-      ddp_test(a_member_that_wants_plain_links_is_no_member_of_sealed_ones),
-      ddp_test(a_member_of_another_group_is_no_member),
-      ddp_test(a_hello_that_is_repeated_is_a_strangers),
-      ddp_test(ipv6_works_where_there_is_some),
-      ddp_test(who_is_missing_is_named),
-      ddp_test(a_port_where_nobody_listens_is_said_long_before_time_is_up),
-      ddp_test(abort_ends_it_from_another_thread),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -23,7 +23,7 @@ collective::BucketSpec::Piece piece_of(std::vector<float>& data) {
   return {reinterpret_cast<std::byte*>(data.data()), static_cast<int64_t>(data.size()), false};
 }
 
-void slices_and_segments_cover_every_element_once(void**) {
+ddp_case(slices_and_segments_cover_every_element_once) {
   for (const int32_t members : {2, 3, 5, 16, 100})
     for (const bool exact : {false, true})
       for (const int64_t bytes : {int64_t{0}, int64_t{64}, int64_t{1} << 30})
@@ -49,7 +49,7 @@ void slices_and_segments_cover_every_element_once(void**) {
         }
 }
 
-void the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one(void**) {
+ddp_case(the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one) {
   for (const int32_t members : {5, 8, 16}) {
     expect(socket::Slicing::largest_segment(members) * members <= 1 << 20, "parts of a step");
     const int64_t ahead = socket::Slicing::ahead(members, true);
@@ -58,7 +58,7 @@ void the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one(void**) 
   expect_equal(socket::Slicing::ahead(8, false), int64_t{2}, "over short ones");
 }
 
-void the_way_depends_on_size_and_members_alone(void**) {
+ddp_case(the_way_depends_on_size_and_members_alone) {
   const cpu::ReduceRule rule{DDP_F32, DDP_SUM, 4};
   const auto way = [&](int64_t bytes, int32_t members, socket::Phases phases) {
     const socket::Shares shares = socket::one_rank_each(members);
@@ -89,7 +89,7 @@ void the_way_depends_on_size_and_members_alone(void**) {
          "owners add");
 }
 
-void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
+ddp_case(sums_have_the_bits_of_one_reduction_for_every_type) {
   for (const int ranks : kSizes)
     for (const int64_t segment : {int64_t{0}, int64_t{256}}) {
       RailWorld world(ranks, segment);
@@ -107,7 +107,7 @@ void sums_have_the_bits_of_one_reduction_for_every_type(void**) {
 }
 
 // Not the library's own arithmetic: one addition after the other, in the order of the tree.
-void a_large_sum_is_that_of_a_loop_over_the_tree(void**) {
+ddp_case(a_large_sum_is_that_of_a_loop_over_the_tree) {
   constexpr int64_t kCount = 300'001;
   for (const int ranks : {3, 7, 12}) {
     const auto inputs = random_inputs(ranks, DDP_F32, kCount, 21);
@@ -142,7 +142,7 @@ std::vector<float> weighted_mean(const std::vector<std::vector<float>>& inputs, 
 }
 
 // Pieces of which some touch, some do not and some are empty, for every number of ranks that has a tree of another shape.
-void buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count(void**) {
+ddp_case(buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count) {
   const std::vector<int64_t> lengths{5, 0, 1000, 3, 1, 2000, 0, 77, 409};
   for (const int ranks : {2, 3, 5, 9, 12, 17, 24})
     for (const int64_t segment : {int64_t{0}, int64_t{1024}}) {
@@ -187,7 +187,7 @@ void buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count(
 }
 
 // Terms of two bytes: every node is rounded. The result is that of one reduction over all ranks' gradients.
-void two_bytes_on_the_wire_have_the_bits_of_one_reduction(void**) {
+ddp_case(two_bytes_on_the_wire_have_the_bits_of_one_reduction) {
   for (const ddp_dtype wire : {DDP_BF16, DDP_F16})
     for (const int ranks : {2, 5, 8})
       for (const int64_t count : {int64_t{100}, int64_t{10'007}}) {
@@ -212,7 +212,7 @@ void two_bytes_on_the_wire_have_the_bits_of_one_reduction(void**) {
       }
 }
 
-void a_piece_that_no_rank_uses_is_left_untouched(void**) {
+ddp_case(a_piece_that_no_rank_uses_is_left_untouched) {
   RailWorld world(3, 4096);
   world.run([&](int rank, collective::Transport& transport) {
     std::vector<float> used(40'000, static_cast<float>(rank)), unused = used, partly = used;
@@ -224,7 +224,7 @@ void a_piece_that_no_rank_uses_is_left_untouched(void**) {
   });
 }
 
-void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
+ddp_case(an_incomplete_rank_voids_the_bucket_and_nothing_is_written) {
   for (int guilty = 0; guilty < 3; ++guilty) {
     RailWorld world(3, 4096);
     if (guilty > 0) world.begin_unevenly();
@@ -243,7 +243,7 @@ void an_incomplete_rank_voids_the_bucket_and_nothing_is_written(void**) {
   }
 }
 
-void gathers_and_scatters_are_direct_too(void**) {
+ddp_case(gathers_and_scatters_are_direct_too) {
   for (const int ranks : kSizes)
     for (const int64_t part : {1, 100, 20'001}) {
       const auto inputs = random_inputs(ranks, DDP_F32, part * ranks, 3);
@@ -266,7 +266,7 @@ void gathers_and_scatters_are_direct_too(void**) {
     }
 }
 
-void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
+ddp_case(collectives_of_all_kinds_and_sizes_follow_each_other) {
   RailWorld world(4);
   world.run([&](int rank, collective::Transport& transport) {
     std::mt19937 random(11);  // equal on all ranks
@@ -291,7 +291,7 @@ void collectives_of_all_kinds_and_sizes_follow_each_other(void**) {
 
 // A message whose receive is posted late costs a hop more. Whatever the threads do, it is no header, no data
 // that is sent with one, no result of a short exchange and no part of the first segments.
-void receives_are_posted_before_they_are_needed(void**) {
+ddp_case(receives_are_posted_before_they_are_needed) {
   for (const int ranks : {2, 4, 7, 16}) {
     RailWorld world(ranks);
     const int64_t two_segments = std::min<int64_t>(200'000, socket::Slicing::largest_segment(ranks) / 2 - 64);
@@ -323,7 +323,7 @@ void receives_are_posted_before_they_are_needed(void**) {
   }
 }
 
-void ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels(void**) {
+ddp_case(ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels) {
   for (const int odd : {0, 1, 2}) {
     RailWorld world(3);
     world.run([&](int rank, collective::Transport& transport) {
@@ -339,7 +339,7 @@ void ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels(void**) 
   expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
-void a_failure_elsewhere_ends_an_exchange_in_its_middle(void**) {
+ddp_case(a_failure_elsewhere_ends_an_exchange_in_its_middle) {
   RailWorld world(4, 1024);
   std::thread watcher([&] {
     const int64_t before = local_endpoint_messages();
@@ -358,23 +358,3 @@ void a_failure_elsewhere_ends_an_exchange_in_its_middle(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(slices_and_segments_cover_every_element_once),
-      ddp_test(the_parts_of_a_step_fit_into_a_small_buffer_where_many_send_to_one),
-      ddp_test(the_way_depends_on_size_and_members_alone),
-      ddp_test(sums_have_the_bits_of_one_reduction_for_every_type),
-      ddp_test(a_large_sum_is_that_of_a_loop_over_the_tree),
-      ddp_test(buckets_have_the_bits_of_the_tree_with_weights_and_ranks_that_do_not_count),
-      ddp_test(two_bytes_on_the_wire_have_the_bits_of_one_reduction),
-      ddp_test(a_piece_that_no_rank_uses_is_left_untouched),
-      ddp_test(an_incomplete_rank_voids_the_bucket_and_nothing_is_written),
-      ddp_test(gathers_and_scatters_are_direct_too),
-      ddp_test(collectives_of_all_kinds_and_sizes_follow_each_other),
-      ddp_test(receives_are_posted_before_they_are_needed),
-      ddp_test(ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels),
-      ddp_test(a_failure_elsewhere_ends_an_exchange_in_its_middle),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -10,7 +10,7 @@
 namespace ddp::test {
 namespace {
 
-void a_place_is_all_none_or_whole_pages(void**) {
+ddp_case(a_place_is_all_none_or_whole_pages) {
   std::mt19937 random(11);
   for (int round = 0; round < 500; ++round) {
     const int64_t element = int64_t{1} << random() % 5;
@@ -37,7 +37,7 @@ void a_place_is_all_none_or_whole_pages(void**) {
   }
 }
 
-void what_is_common_is_in_both(void**) {
+ddp_case(what_is_common_is_in_both) {
   std::mt19937 random(12);
   for (int round = 0; round < 2000; ++round) {
     const auto any = [&] { return shm::Extent{static_cast<int64_t>(random() % 20), static_cast<int64_t>(random() % 20)}; };
@@ -51,9 +51,3 @@ void what_is_common_is_in_both(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_place_is_all_none_or_whole_pages), ddp_test(what_is_common_is_in_both)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

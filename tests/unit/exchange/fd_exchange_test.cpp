@@ -47,7 +47,7 @@ std::array<Outcome, kRanks> swap_all(bool fails) {
   return outcomes;
 }
 
-void every_rank_gets_every_descriptor(void**) {
+ddp_case(every_rank_gets_every_descriptor) {
   const auto outcomes = swap_all(false);
   for (size_t rank = 0; rank < kRanks; ++rank) {
     expect(!outcomes[rank].problem, "no error");
@@ -56,7 +56,7 @@ void every_rank_gets_every_descriptor(void**) {
   }
 }
 
-void nobody_waits_for_a_rank_that_has_failed(void**) {
+ddp_case(nobody_waits_for_a_rank_that_has_failed) {
   const auto outcomes = swap_all(true);
   for (const Outcome& outcome : outcomes) {
     expect(outcome.problem.has_value(), "an error");
@@ -66,11 +66,3 @@ void nobody_waits_for_a_rank_that_has_failed(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_rank_gets_every_descriptor),
-      ddp_test(nobody_waits_for_a_rank_that_has_failed),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

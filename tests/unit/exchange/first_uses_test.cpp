@@ -11,7 +11,7 @@ using nccl::BlockCollective;
 using nccl::FirstUses;
 using Kind = BlockCollective::Kind;
 
-void each_kind_and_type_is_its_own(void**) {
+ddp_case(each_kind_and_type_is_its_own) {
   FirstUses uses;
   const BlockCollective sum{Kind::kAllReduce, 1000, DDP_F32};
   expect(uses.is_first(sum), "nothing was used");
@@ -22,7 +22,7 @@ void each_kind_and_type_is_its_own(void**) {
   expect(!uses.is_first({Kind::kAllReduce, 0, DDP_F64}), "nothing is sent");
 }
 
-void within_a_power_of_two_the_ends_cover_what_is_between(void**) {
+ddp_case(within_a_power_of_two_the_ends_cover_what_is_between) {
   FirstUses uses;
   uses.add({Kind::kReduceScatter, 300, DDP_F32});  // 1,200 bytes
   expect(uses.is_first({Kind::kReduceScatter, 299, DDP_F32}), "fewer");
@@ -34,11 +34,3 @@ void within_a_power_of_two_the_ends_cover_what_is_between(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(each_kind_and_type_is_its_own),
-      ddp_test(within_a_power_of_two_the_ends_cover_what_is_between),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -22,7 +22,7 @@ auth::Key key(unsigned char fill) {
 const auth::Nonce kClient = key(2);
 const auth::Token kToken = link_token(key(3), key(4));
 
-void a_hello_is_understood_by_whom_it_is_meant_for(void**) {
+ddp_case(a_hello_is_understood_by_whom_it_is_meant_for) {
   const std::string hello = write_hello(kToken, {7, 1}, kClient);
   const auto read = read_hello(kToken, hello);
   expect(hello.size() == kHelloBytes && read.has_value() && read->link.from == 7 && read->link.lane == 1 &&
@@ -32,7 +32,7 @@ void a_hello_is_understood_by_whom_it_is_meant_for(void**) {
   expect(welcome.size() == kWelcomeBytes && is_welcome(kToken, {7, 1}, kClient, welcome), "welcome");
 }
 
-void it_fits_nothing_else(void**) {
+ddp_case(it_fits_nothing_else) {
   const std::string hello = write_hello(kToken, {7, 1}, kClient);
   expect(!read_hello(link_token(key(3), key(9)), hello).has_value(), "at another listener of the group");
   expect(!read_hello(link_token(key(9), key(4)), hello).has_value(), "in another group");
@@ -42,7 +42,7 @@ void it_fits_nothing_else(void**) {
   expect(!is_welcome(kToken, {7, 1}, kClient, hello.substr(hello.size() - kWelcomeBytes)), "the proof reflected");
 }
 
-void a_changed_or_cut_byte_is_noticed(void**) {
+ddp_case(a_changed_or_cut_byte_is_noticed) {
   const std::string hello = write_hello(kToken, {7, 1}, kClient);
   for (size_t at = 0; at < hello.size(); ++at) {
     std::string other = hello;
@@ -54,7 +54,7 @@ void a_changed_or_cut_byte_is_noticed(void**) {
   for (const char* other : {"G", "GET / HTTP/1.1", "\x16\x03\x01", "ddplink1"}) expect(!may_be_hello(other), other);
 }
 
-void noise_is_no_message(void**) {
+ddp_case(noise_is_no_message) {
   std::mt19937_64 random(4);
   for (int i = 0; i < 20'000; ++i) {
     std::string noise(random() % (kHelloBytes + 2), '\0');
@@ -68,20 +68,9 @@ void noise_is_no_message(void**) {
   }
 }
 
-void invitations_come_back(void**) {
+ddp_case(invitations_come_back) {
   const Invitation read = read_invitation(write_invitation({"fd00::1", 50'001, key(5)}));
   expect(read.host == "fd00::1" && read.port == 50'001 && read.secret == key(5), "the same");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_hello_is_understood_by_whom_it_is_meant_for),
-      ddp_test(it_fits_nothing_else),
-      ddp_test(a_changed_or_cut_byte_is_noticed),
-      ddp_test(noise_is_no_message),
-      ddp_test(invitations_come_back),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

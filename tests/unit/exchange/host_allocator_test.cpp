@@ -7,7 +7,7 @@
 namespace ddp::test {
 namespace {
 
-void memory_is_zeroed_aligned_and_known(void**) {
+ddp_case(memory_is_zeroed_aligned_and_known) {
   collective::HostAllocator heap;
   auto* const data = static_cast<std::byte*>(heap.alloc(1000));
   expect(reinterpret_cast<uintptr_t>(data) % 64 == 0 && data[0] == std::byte{0} && data[999] == std::byte{0},
@@ -20,9 +20,3 @@ void memory_is_zeroed_aligned_and_known(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(memory_is_zeroed_aligned_and_known)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

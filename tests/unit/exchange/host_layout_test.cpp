@@ -10,7 +10,7 @@ using namespace ddp::test;
 using hierarchy::lay_out;
 using Ranks = std::vector<int32_t>;
 
-void hosts_are_ordered_by_their_lowest_rank(void**) {
+ddp_case(hosts_are_ordered_by_their_lowest_rank) {
   const auto layout = lay_out({"z", "z", "a", "a", "a"}, 3);
   expect(layout.hosts == std::vector<Ranks>({{0, 1}, {2, 3, 4}}), "hosts");
   expect_equal(layout.host, 1, "host of rank 3");
@@ -18,7 +18,7 @@ void hosts_are_ordered_by_their_lowest_rank(void**) {
   expect(layout.local_ranks() == Ranks({2, 3, 4}), "its host's ranks");
 }
 
-void there_are_as_many_rails_as_the_smallest_host_has_ranks(void**) {
+ddp_case(there_are_as_many_rails_as_the_smallest_host_has_ranks) {
   for (int32_t rank = 0; rank < 6; ++rank) {
     const auto layout = lay_out({"a", "a", "a", "b", "b", "c"}, rank);
     expect_equal(layout.rails, 1, "rails");
@@ -29,12 +29,12 @@ void there_are_as_many_rails_as_the_smallest_host_has_ranks(void**) {
   expect(layout.rail_ranks() == Ranks({1, 4}), "the second rail");
 }
 
-void one_rank_on_each_host_shares_nothing(void**) {
+ddp_case(one_rank_on_each_host_shares_nothing) {
   expect(!lay_out({"a", "b", "c"}, 0).shares(), "three hosts of one");
   expect(lay_out({"a", "b", "b"}, 0).shares(), "a host of two");
 }
 
-void a_host_that_is_not_known_is_a_host_of_its_own(void**) { expect(!lay_out({"", "", ""}, 0).shares(), "empty ids"); }
+ddp_case(a_host_that_is_not_known_is_a_host_of_its_own) { expect(!lay_out({"", "", ""}, 0).shares(), "empty ids"); }
 
 std::vector<std::string> hosts_of(const std::string& placement) {
   std::vector<std::string> ids;
@@ -50,7 +50,7 @@ std::string blocks(int hosts, int ranks) {
 }
 
 // The table of the README.
-void the_busiest_host_sends_what_the_table_says(void**) {
+ddp_case(the_busiest_host_sends_what_the_table_says) {
   const auto traffic = [](const std::string& placement, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK) {
     ddp_group_options options{};
     options.sum_order = order;
@@ -71,12 +71,3 @@ void the_busiest_host_sends_what_the_table_says(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(hosts_are_ordered_by_their_lowest_rank),     ddp_test(there_are_as_many_rails_as_the_smallest_host_has_ranks),
-      ddp_test(one_rank_on_each_host_shares_nothing),       ddp_test(a_host_that_is_not_known_is_a_host_of_its_own),
-      ddp_test(the_busiest_host_sends_what_the_table_says),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

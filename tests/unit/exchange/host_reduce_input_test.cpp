@@ -33,7 +33,7 @@ const std::vector<int64_t> kCounts = {3, 0, 50, 1, 946, 0};
 constexpr int64_t kTotal = 1000;
 
 // Two hosts, spans that begin and end anywhere, ranks placed anyhow; rank 2 weighs 0.5 and rank 4 does not count.
-void the_nodes_of_two_hosts_have_the_bits_of_one_reduction(void**) {
+ddp_case(the_nodes_of_two_hosts_have_the_bits_of_one_reduction) {
   for (const ddp_dtype dtype : kAllDtypes)
     for (const std::string& placement :
          {std::string("aabbb"), std::string("ababa"), std::string("aaaab"), std::string("bbaaaaaa")}) {
@@ -80,7 +80,7 @@ void the_nodes_of_two_hosts_have_the_bits_of_one_reduction(void**) {
     }
 }
 
-void a_piece_that_nobody_uses_is_left_as_it_is(void**) {
+ddp_case(a_piece_that_nobody_uses_is_left_as_it_is) {
   std::vector<Bytes> arrays = random_inputs(2, DDP_F32, kTotal, 6);
   const std::vector<Bytes> before = arrays;
   HostReduceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, array_of(arrays, kCounts, 4), LeafMap::by_rank(2), {0, 1});
@@ -96,7 +96,7 @@ void a_piece_that_nobody_uses_is_left_as_it_is(void**) {
     }
 }
 
-void results_for_an_owner_go_to_it_alone(void**) {
+ddp_case(results_for_an_owner_go_to_it_alone) {
   std::vector<Bytes> arrays = random_inputs(2, DDP_F32, kTotal, 6);
   const std::vector<Bytes> before = arrays;
   HostReduceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, array_of(arrays, kCounts, 4), LeafMap::by_rank(2), {0, 1});
@@ -108,7 +108,7 @@ void results_for_an_owner_go_to_it_alone(void**) {
   expect(arrays[0][240] == std::byte{7} && arrays[1][240] == before[1][240], "the first rank's");
 }
 
-void only_a_lone_rank_lets_results_land_in_its_memory(void**) {
+ddp_case(only_a_lone_rank_lets_results_land_in_its_memory) {
   std::vector<Bytes> one = random_inputs(1, DDP_F32, kTotal, 6), two = random_inputs(2, DDP_F32, kTotal, 6);
   const cpu::ReduceRule rule{DDP_F32, DDP_SUM, 3};
   HostReduceInput lone(rule, array_of(one, kCounts, 4), LeafMap::by_rank(3), {2});
@@ -119,13 +119,3 @@ void only_a_lone_rank_lets_results_land_in_its_memory(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_nodes_of_two_hosts_have_the_bits_of_one_reduction),
-      ddp_test(results_for_an_owner_go_to_it_alone),
-      ddp_test(a_piece_that_nobody_uses_is_left_as_it_is),
-      ddp_test(only_a_lone_rank_lets_results_land_in_its_memory),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -94,14 +94,14 @@ void check(const RanksOfHosts& hosts, int32_t ranks, bool over_rails) {
   }
 }
 
-void every_part_is_kept_once_on_another_host(void**) {
+ddp_case(every_part_is_kept_once_on_another_host) {
   std::mt19937 random(7);
   for (int32_t hosts = 2; hosts <= 5; ++hosts)
     for (int32_t ranks = hosts; ranks <= 17; ++ranks)
       for (const bool over_rails : {false, true}) check(random_hosts(random, ranks, hosts), ranks, over_rails);
 }
 
-void three_and_two(void**) {
+ddp_case(three_and_two) {
   const RanksOfHosts hosts{{0, 1, 2}, {3, 4}};
   const std::vector<KeepRound> first = keep_over_rails(hosts, {0, 0}, 2), third = keep_over_rails(hosts, {0, 2}, 2),
                                fourth = keep_over_rails(hosts, {1, 0}, 2);
@@ -111,8 +111,3 @@ void three_and_two(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(every_part_is_kept_once_on_another_host), ddp_test(three_and_two)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

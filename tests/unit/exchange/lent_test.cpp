@@ -46,7 +46,7 @@ int64_t held(const shm::Region& region) {
   return static_cast<int64_t>(file.st_blocks) * 512;
 }
 
-void others_see_the_whole_pages(void**) {
+ddp_case(others_see_the_whole_pages) {
   for (const int64_t shift : {int64_t{0}, int64_t{64}, int64_t{4092}}) {
     shm::Region region(kLimit);
     Own own(shift);
@@ -75,7 +75,7 @@ void others_see_the_whole_pages(void**) {
   }
 }
 
-void parts_of_it_have_their_places(void**) {
+ddp_case(parts_of_it_have_their_places) {
   shm::Region region(kLimit);
   Own own(64);
   region.share(own.data, own.size);
@@ -89,7 +89,7 @@ void parts_of_it_have_their_places(void**) {
   expect_equal(region.offset_of(own.data + 5000, 100), shm::kNotInReach, "it is no memory that the region gave out");
 }
 
-void memory_that_is_shared_is_not_shared_again(void**) {
+ddp_case(memory_that_is_shared_is_not_shared_again) {
   shm::Region region(kLimit), another(kLimit);
   Own own(0);
   region.share(own.data, own.size);
@@ -102,7 +102,7 @@ void memory_that_is_shared_is_not_shared_again(void**) {
 }
 
 // An allocator may count on zeros in freed memory of the program, so its place in the file is not used by others meanwhile.
-void a_place_is_used_again_when_nothing_is_a_mapping_of_it(void**) {
+ddp_case(a_place_is_used_again_when_nothing_is_a_mapping_of_it) {
   shm::Region region(kLimit);
   const int64_t before = held(region);
   constexpr size_t kLength = 8 << 20;
@@ -132,7 +132,7 @@ void a_place_is_used_again_when_nothing_is_a_mapping_of_it(void**) {
   expect(held(region) <= before + (int64_t{12} << 20), "and the file has given its pages back");
 }
 
-void a_renewed_region_shares_it_again(void**) {
+ddp_case(a_renewed_region_shares_it_again) {
   shm::Region region(kLimit);
   Own own(128), freed(0);
   region.share(own.data, own.size);
@@ -156,7 +156,7 @@ void a_renewed_region_shares_it_again(void**) {
   expect(region.place_of(own.data, own.size) != shm::kNotInReach && own.is_as_it_was(), "shared again");
 }
 
-void a_region_that_ends_leaves_private_memory(void**) {
+ddp_case(a_region_that_ends_leaves_private_memory) {
   Own own(64);
   std::optional<shm::Region> region(kLimit);
   region->share(own.data, own.size);
@@ -167,7 +167,7 @@ void a_region_that_ends_leaves_private_memory(void**) {
   expect(own.is_as_it_was(), "its own");
 }
 
-void memory_in_use_stays_shared(void**) {
+ddp_case(memory_in_use_stays_shared) {
   shm::Region region(kLimit);
   Own own(64);
   region.share(own.data, own.size);
@@ -179,7 +179,7 @@ void memory_in_use_stays_shared(void**) {
   expect(region.unshare(own.data) && own.is_as_it_was(), "the way back");
 }
 
-void freed_memory_is_left_alone(void**) {
+ddp_case(freed_memory_is_left_alone) {
   shm::Region region(kLimit);
   constexpr size_t kLength = 4 << 20;
   void* const memory = mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -198,16 +198,3 @@ void freed_memory_is_left_alone(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(others_see_the_whole_pages),
-                              ddp_test(parts_of_it_have_their_places),
-                              ddp_test(memory_that_is_shared_is_not_shared_again),
-                              ddp_test(a_place_is_used_again_when_nothing_is_a_mapping_of_it),
-                              ddp_test(a_renewed_region_shares_it_again),
-                              ddp_test(a_region_that_ends_leaves_private_memory),
-                              ddp_test(memory_in_use_stays_shared),
-                              ddp_test(freed_memory_is_left_alone)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -45,7 +45,7 @@ std::vector<std::byte> some_bytes(size_t count) {
   return bytes;
 }
 
-void a_stream_is_made_by_who_writes(void**) {
+ddp_case(a_stream_is_made_by_who_writes) {
   Neighbours ranks;
   expect(ranks.of[0]->reaches(5) && !ranks.of[0]->reaches(0), "only ranks of this host are reached");
   expect(ranks.of[1]->sources().empty(), "nobody has written");
@@ -62,7 +62,7 @@ void a_stream_is_made_by_who_writes(void**) {
   expect(std::equal(data.begin(), data.end(), got.begin()), "the same bytes");
 }
 
-void a_full_ring_takes_no_more(void**) {
+ddp_case(a_full_ring_takes_no_more) {
   Neighbours ranks;
   ranks.of[0]->open(5);
   const std::vector<std::byte> data = some_bytes(shm::Ring::kBytes + 1000);
@@ -74,7 +74,7 @@ void a_full_ring_takes_no_more(void**) {
   expect_equal(write(*ranks.of[0], 5, data, shm::Ring::kBytes, 1000), size_t{600}, "bytes written to the room");
 }
 
-void bytes_keep_their_order_in_any_pieces(void**) {
+ddp_case(bytes_keep_their_order_in_any_pieces) {
   Neighbours ranks;
   const std::vector<std::byte> data = some_bytes(5'000'000);
   std::thread writer([&] {
@@ -94,13 +94,3 @@ void bytes_keep_their_order_in_any_pieces(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_stream_is_made_by_who_writes),
-      ddp_test(a_full_ring_takes_no_more),
-      ddp_test(bytes_keep_their_order_in_any_pieces),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -32,7 +32,7 @@ ArrivedPtr message(int32_t source, const Key& key) {
   return made;
 }
 
-void a_message_is_for_the_first_receive_that_fits(void**) {
+ddp_case(a_message_is_for_the_first_receive_that_fits) {
   MatchQueue queue;
   const RequestPtr other_tag = receive(1, {Space::kProgram, 4}), other_rank = receive(2, {Space::kProgram, 3}),
                    any = receive(kAnySource, {Space::kProgram, 3}), exact = receive(1, {Space::kProgram, 3});
@@ -44,7 +44,7 @@ void a_message_is_for_the_first_receive_that_fits(void**) {
   expect(queue.claim(2, {Space::kProgram, 3}) == other_rank, "and the rest wait on");
 }
 
-void a_receive_gets_the_first_message_that_fits(void**) {
+ddp_case(a_receive_gets_the_first_message_that_fits) {
   MatchQueue queue;
   const ArrivedPtr first = message(2, {Space::kProgram, 3}), second = message(1, {Space::kProgram, 3}),
                    third = message(1, {Space::kProgram, 3});
@@ -55,7 +55,7 @@ void a_receive_gets_the_first_message_that_fits(void**) {
   expect(queue.take(kAnySource, {Space::kProgram, 3}) == third, "then the next");
 }
 
-void a_receive_that_is_given_up_gets_nothing(void**) {
+ddp_case(a_receive_that_is_given_up_gets_nothing) {
   MatchQueue queue;
   const RequestPtr one = receive(1, {}), other = receive(1, {});
   queue.post(one);
@@ -65,7 +65,7 @@ void a_receive_that_is_given_up_gets_nothing(void**) {
   expect(queue.claim(1, {}) == other, "the other one gets it");
 }
 
-void what_nobody_receives_is_listed(void**) {
+ddp_case(what_nobody_receives_is_listed) {
   MatchQueue queue;
   for (const int64_t tag : {7, 8, 9, 10, 11}) queue.keep(message(1, {Space::kProgram, tag}));
   queue.keep(message(2, {Space::kProgram, 1}));
@@ -104,7 +104,7 @@ struct Oracle {
   }
 };
 
-void random_sequences_match_as_two_lists_do(void**) {
+ddp_case(random_sequences_match_as_two_lists_do) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     MatchQueue queue;
@@ -129,13 +129,3 @@ void random_sequences_match_as_two_lists_do(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_message_is_for_the_first_receive_that_fits), ddp_test(a_receive_gets_the_first_message_that_fits),
-      ddp_test(a_receive_that_is_given_up_gets_nothing),      ddp_test(what_nobody_receives_is_listed),
-      ddp_test(random_sequences_match_as_two_lists_do),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

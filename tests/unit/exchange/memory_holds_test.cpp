@@ -15,7 +15,7 @@ namespace {
 
 collective::MemoryHolds& holds() { return collective::MemoryHolds::instance(); }
 
-void a_block_ends_with_its_last_user(void**) {
+ddp_case(a_block_ends_with_its_last_user) {
   const std::shared_ptr<collective::Arena> arena = std::make_shared<collective::HostAllocator>();
   auto* const data = static_cast<std::byte*>(holds().alloc(arena, 100));
   auto* const other = static_cast<std::byte*>(holds().alloc(arena, 100));
@@ -33,7 +33,7 @@ void a_block_ends_with_its_last_user(void**) {
   holds().free({arena}, other);
 }
 
-void an_arena_lives_as_long_as_its_blocks(void**) {
+ddp_case(an_arena_lives_as_long_as_its_blocks) {
   std::shared_ptr<collective::Arena> arena = std::make_shared<shm::Region>(int64_t{256} << 20);
   const std::weak_ptr<collective::Arena> alive = arena;
   auto* const kept = static_cast<std::byte*>(holds().alloc(arena, 3 << 20));
@@ -48,7 +48,7 @@ void an_arena_lives_as_long_as_its_blocks(void**) {
   expect(alive.expired(), "unmapped");
 }
 
-void without_holds_an_arena_ends_at_once(void**) {
+ddp_case(without_holds_an_arena_ends_at_once) {
   std::shared_ptr<collective::Arena> arena = std::make_shared<shm::Region>(int64_t{256} << 20);
   const std::weak_ptr<collective::Arena> alive = arena;
   void* const data = holds().alloc(arena, 1000);
@@ -58,7 +58,7 @@ void without_holds_an_arena_ends_at_once(void**) {
   expect(alive.expired(), "unmapped");
 }
 
-void another_groups_memory_is_refused(void**) {
+ddp_case(another_groups_memory_is_refused) {
   const std::shared_ptr<collective::Arena> mine = std::make_shared<collective::HostAllocator>();
   const std::shared_ptr<collective::Arena> theirs = std::make_shared<collective::HostAllocator>();
   void* const data = holds().alloc(theirs, 8);
@@ -66,7 +66,7 @@ void another_groups_memory_is_refused(void**) {
   holds().free({theirs}, data);
 }
 
-void threads_hold_and_let_go(void**) {
+ddp_case(threads_hold_and_let_go) {
   const std::shared_ptr<collective::Arena> arena = std::make_shared<collective::HostAllocator>();
   void* const data = holds().alloc(arena, 64);
   std::vector<std::thread> threads;
@@ -85,15 +85,3 @@ void threads_hold_and_let_go(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_block_ends_with_its_last_user),
-      ddp_test(an_arena_lives_as_long_as_its_blocks),
-      ddp_test(without_holds_an_arena_ends_at_once),
-      ddp_test(another_groups_memory_is_refused),
-      ddp_test(threads_hold_and_let_go),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -144,7 +144,7 @@ void run(int size, size_t room, size_t step, const std::function<void(Rank&, int
 
 const size_t kSizes[] = {0, 1, 31, 4096, size_t{kEagerBytes} - 1, size_t{kEagerBytes}, size_t{kEagerBytes} + 1, 300'000};
 
-void every_size_arrives_whole(void**) {
+ddp_case(every_size_arrives_whole) {
   for (const auto& [room, step] : {std::pair<size_t, size_t>{100, 7}, {1 << 20, 1 << 20}, {4096, 1000}})
     run(2, room, step, [](Rank& self, int rank) {
       for (const size_t size : kSizes) {
@@ -158,7 +158,7 @@ void every_size_arrives_whole(void**) {
     });
 }
 
-void messages_wait_for_their_receives_in_any_order_of_tags(void**) {
+ddp_case(messages_wait_for_their_receives_in_any_order_of_tags) {
   run(2, 5000, 777, [](Rank& self, int rank) {
     std::vector<std::vector<uint8_t>> data;
     std::vector<RequestPtr> requests;
@@ -177,7 +177,7 @@ void messages_wait_for_their_receives_in_any_order_of_tags(void**) {
 }
 
 // Small ones and large ones of one tag take different ways, and are received in the order in which they were sent.
-void one_tag_keeps_its_order(void**) {
+ddp_case(one_tag_keeps_its_order) {
   run(2, 1 << 16, 5000, [](Rank& self, int rank) {
     std::vector<std::vector<uint8_t>> sent;
     std::vector<RequestPtr> requests;
@@ -198,7 +198,7 @@ void one_tag_keeps_its_order(void**) {
   });
 }
 
-void a_sender_waits_when_the_window_is_full(void**) {
+ddp_case(a_sender_waits_when_the_window_is_full) {
   run(2, 1 << 20, 1 << 20, [](Rank& self, int rank) {
     constexpr size_t kSize = 1024;
     constexpr int64_t kFit = kWindowBytes / messages::window_cost(kSize);
@@ -224,7 +224,7 @@ void a_sender_waits_when_the_window_is_full(void**) {
   });
 }
 
-void any_source_takes_what_comes(void**) {
+ddp_case(any_source_takes_what_comes) {
   run(4, 4096, 512, [](Rank& self, int rank) {
     constexpr int kEach = 20;
     if (rank > 0) {
@@ -242,7 +242,7 @@ void any_source_takes_what_comes(void**) {
   });
 }
 
-void one_thread_sends_while_another_receives(void**) {
+ddp_case(one_thread_sends_while_another_receives) {
   run(2, 10'000, 3000, [](Rank& self, int rank) {
     const int32_t other = 1 - rank;
     constexpr int kNumber = 200;
@@ -264,7 +264,7 @@ void one_thread_sends_while_another_receives(void**) {
   });
 }
 
-void a_wrong_size_is_said_on_both_sides_and_harms_nothing(void**) {
+ddp_case(a_wrong_size_is_said_on_both_sides_and_harms_nothing) {
   for (const size_t size : {size_t{10}, size_t{200'000}})
     run(2, 1 << 20, 1000, [size](Rank& self, int rank) {
       if (rank == 0) {
@@ -289,7 +289,7 @@ void a_wrong_size_is_said_on_both_sides_and_harms_nothing(void**) {
     });
 }
 
-void who_did_not_send_is_named_with_the_tag(void**) {
+ddp_case(who_did_not_send_is_named_with_the_tag) {
   run(
       2, 1000, 1000,
       [](Rank& self, int rank) {
@@ -304,7 +304,7 @@ void who_did_not_send_is_named_with_the_tag(void**) {
       200);
 }
 
-void who_did_not_receive_is_named_with_the_tag(void**) {
+ddp_case(who_did_not_receive_is_named_with_the_tag) {
   run(
       2, 1000, 1000,
       [](Rank& self, int rank) {
@@ -316,7 +316,7 @@ void who_did_not_receive_is_named_with_the_tag(void**) {
       200);
 }
 
-void a_broken_group_ends_waits_with_its_cause(void**) {
+ddp_case(a_broken_group_ends_waits_with_its_cause) {
   run(
       3, 1000, 1000,
       [](Rank& self, int rank) {
@@ -335,20 +335,3 @@ void a_broken_group_ends_waits_with_its_cause(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(every_size_arrives_whole),
-      ddp_test(messages_wait_for_their_receives_in_any_order_of_tags),
-      ddp_test(one_tag_keeps_its_order),
-      ddp_test(a_sender_waits_when_the_window_is_full),
-      ddp_test(any_source_takes_what_comes),
-      ddp_test(one_thread_sends_while_another_receives),
-      ddp_test(a_wrong_size_is_said_on_both_sides_and_harms_nothing),
-      ddp_test(who_did_not_send_is_named_with_the_tag),
-      ddp_test(who_did_not_receive_is_named_with_the_tag),
-      ddp_test(a_broken_group_ends_waits_with_its_cause),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

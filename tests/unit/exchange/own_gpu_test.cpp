@@ -19,7 +19,7 @@ struct UsesTiny {
   ddp_gpu_table table = tiny_gpu_table();
 };
 
-void the_gpu_is_the_one_asked_for_or_that_of_the_local_rank(void**) {
+ddp_case(the_gpu_is_the_one_asked_for_or_that_of_the_local_rank) {
   const UsesTiny uses;
   expect_equal(gpu::OwnGpu(-1, 1, "rank 1").open().index(), 1, "the local rank's");
   expect_equal(gpu::OwnGpu(0, 1, "rank 1").open().index(), 0, "the one asked for");
@@ -31,7 +31,7 @@ void the_gpu_is_the_one_asked_for_or_that_of_the_local_rank(void**) {
   expect_equal(gpu::OwnGpu(-1, 5, "rank 5").open().index(), 0, "the only one");
 }
 
-void a_tensor_is_bound_to_this_ranks_gpu_alone(void**) {
+ddp_case(a_tensor_is_bound_to_this_ranks_gpu_alone) {
   const UsesTiny uses;
   gpu::OwnGpu own(1, 0, "rank 0");
   float somewhere = 0;
@@ -50,11 +50,3 @@ void a_tensor_is_bound_to_this_ranks_gpu_alone(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_gpu_is_the_one_asked_for_or_that_of_the_local_rank),
-      ddp_test(a_tensor_is_bound_to_this_ranks_gpu_alone),
-  };
-  return cmocka_run_group_tests_name("own_gpu", tests, nullptr, nullptr);
-}

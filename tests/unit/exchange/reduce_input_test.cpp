@@ -17,7 +17,7 @@ std::vector<collective::BucketSpec::Piece> three_pieces(Bytes& memory) {
   return {{memory.data(), 4, false}, {memory.data() + 16, 4, false}, {memory.data() + 40, 3, false}};
 }
 
-void a_result_lands_at_once_inside_one_piece_that_somebody_uses(void**) {
+ddp_case(a_result_lands_at_once_inside_one_piece_that_somebody_uses) {
   Bytes memory(64);
   socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   expect_equal(mine.count(), int64_t{11}, "elements");
@@ -28,7 +28,7 @@ void a_result_lands_at_once_inside_one_piece_that_somebody_uses(void**) {
   expect(mine.landing({8, 3}) == nullptr && mine.landing({1, 3}) != nullptr, "not in a piece that nobody uses");
 }
 
-void a_piece_that_nobody_uses_is_left_alone(void**) {
+ddp_case(a_piece_that_nobody_uses_is_left_alone) {
   Bytes memory(64, std::byte{1});
   const Bytes result(44, std::byte{2});
   socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
@@ -39,7 +39,7 @@ void a_piece_that_nobody_uses_is_left_alone(void**) {
       "the first and the third only");
 }
 
-void own_elements_are_copied_only_when_they_lie_apart(void**) {
+ddp_case(own_elements_are_copied_only_when_they_lie_apart) {
   Bytes memory = random_values(DDP_F32, 16, 1), scratch(44);
   socket::PieceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory));
   expect(mine.node(0, {4, 4}, scratch.data()) == memory.data() + 16, "in place");
@@ -54,7 +54,7 @@ struct Blocks : collective::SliceWork {
   void on_block(int32_t piece, int64_t first, int64_t count) noexcept override { seen.push_back({piece, first, count}); }
 };
 
-void work_is_done_on_what_is_used_of_the_own_slice(void**) {
+ddp_case(work_is_done_on_what_is_used_of_the_own_slice) {
   Bytes memory(64), scratch(44);
   const std::vector<OwnedSpan> own{{0, 2, 2}, {1, 0, 4}, {2, 0, 1}};
   Blocks blocks;
@@ -67,7 +67,7 @@ void work_is_done_on_what_is_used_of_the_own_slice(void**) {
   expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 3, 1}, {2, 0, 1}}, "what is about to travel");
 }
 
-void slices_of_pieces_are_spans_of_the_flat_array(void**) {
+ddp_case(slices_of_pieces_are_spans_of_the_flat_array) {
   Bytes memory(64);
   const socket::FlatOwnership owned =
       socket::flat_slices(Ownership::divided({{{0, 0, 4}, {1, 0, 1}}, {{1, 1, 3}}, {{2, 0, 3}}}), three_pieces(memory));
@@ -76,7 +76,7 @@ void slices_of_pieces_are_spans_of_the_flat_array(void**) {
          "where they lie");
 }
 
-void a_part_takes_only_its_own_elements_of_a_segment(void**) {
+ddp_case(a_part_takes_only_its_own_elements_of_a_segment) {
   const Bytes input = random_values(DDP_I32, 30, 2);
   Bytes output(40, std::byte{1});
   socket::PartInput mine(cpu::ReduceRule{DDP_I32, DDP_SUM, 3}, input.data(), output.data(), 10, 3, 1);
@@ -86,15 +86,3 @@ void a_part_takes_only_its_own_elements_of_a_segment(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_result_lands_at_once_inside_one_piece_that_somebody_uses),
-      ddp_test(a_piece_that_nobody_uses_is_left_alone),
-      ddp_test(own_elements_are_copied_only_when_they_lie_apart),
-      ddp_test(work_is_done_on_what_is_used_of_the_own_slice),
-      ddp_test(slices_of_pieces_are_spans_of_the_flat_array),
-      ddp_test(a_part_takes_only_its_own_elements_of_a_segment),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -31,7 +31,7 @@ constexpr uintptr_t kBegin = 0x7f0000001000, kEnd = 0x7f0000301000;
 
 std::string refusal(const std::vector<os::Area>& areas) { return shm::refusal_of(areas, kBegin + 64, kEnd - 64); }
 
-void plain_memory_is_shared(void**) {
+ddp_case(plain_memory_is_shared) {
   expect(refusal({area_of(kBegin, kEnd)}).empty(), "one mapping");
   expect(refusal({area_of(kBegin - 4096, kBegin + 8192), area_of(kBegin + 8192, kEnd + 4096)}).empty(), "two");
   os::Area named = area_of(kBegin, kEnd);
@@ -42,7 +42,7 @@ void plain_memory_is_shared(void**) {
   expect(refusal({named}).empty(), "what was shared once");
 }
 
-void every_flag_is_a_reason(void**) {
+ddp_case(every_flag_is_a_reason) {
   for (const char* flag : {"lo", "dc", "wf", "dd", "mg", "um", "uw", "gd", "ss", "gu", "sl", "mt", "pf", "io", "ht"}) {
     const std::string flags = std::string(" rd wr mr mw me ac ") + flag + " sd";
     expect(!refusal({area_of(kBegin, kEnd, "rw-p", flags.c_str())}).empty(), flag);
@@ -55,7 +55,7 @@ void every_flag_is_a_reason(void**) {
   }
 }
 
-void other_kinds_of_mappings_are_reasons(void**) {
+ddp_case(other_kinds_of_mappings_are_reasons) {
   const auto said = [](const std::string& text, const char* part) {
     expect(text.find(part) != std::string::npos, text + " has no " + part);
   };
@@ -94,7 +94,7 @@ std::string refusal_after(const std::function<bool(void*, size_t)>& change) {
   return reason;
 }
 
-void the_memory_of_this_process_is_looked_at(void**) {
+ddp_case(the_memory_of_this_process_is_looked_at) {
   const auto advise = [](int advice) {
     return [advice](void* memory, size_t bytes) { return madvise(memory, bytes, advice) == 0; };
   };
@@ -118,7 +118,7 @@ void the_memory_of_this_process_is_looked_at(void**) {
   expect(shm::refusal_of(here, sizeof here) == "they are a stack", "the stack");
 }
 
-void mappings_of_files_and_shared_ones_are_refused(void**) {
+ddp_case(mappings_of_files_and_shared_ones_are_refused) {
   std::FILE* const file = std::tmpfile();
   expect(file != nullptr && ftruncate(fileno(file), 2 << 20) == 0, "a file");
   for (const int kind : {MAP_PRIVATE, MAP_SHARED}) {
@@ -129,7 +129,7 @@ void mappings_of_files_and_shared_ones_are_refused(void**) {
   std::fclose(file);
 }
 
-void locked_memory_is_refused(void**) {
+ddp_case(locked_memory_is_refused) {
   const std::string reason = refusal_after([](void* memory, size_t bytes) {
     return syscall(SYS_mlock, static_cast<char*>(memory) + bytes - 4096, 4096) == 0;  // sanitizers make mlock() do nothing
   });
@@ -138,14 +138,3 @@ void locked_memory_is_refused(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(plain_memory_is_shared),
-                              ddp_test(every_flag_is_a_reason),
-                              ddp_test(other_kinds_of_mappings_are_reasons),
-                              ddp_test(the_memory_of_this_process_is_looked_at),
-                              ddp_test(mappings_of_files_and_shared_ones_are_refused),
-                              ddp_test(locked_memory_is_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

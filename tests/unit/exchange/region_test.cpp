@@ -24,7 +24,7 @@ bool all_are(const std::byte* data, int64_t bytes, std::byte value) {
   return true;
 }
 
-void allocations_are_zeroed_aligned_and_apart(void**) {
+ddp_case(allocations_are_zeroed_aligned_and_apart) {
   shm::Region region(int64_t{256} << 20);
   std::mt19937 random(7);
   std::map<std::byte*, std::pair<int64_t, std::byte>> live;
@@ -47,7 +47,7 @@ void allocations_are_zeroed_aligned_and_apart(void**) {
   }
 }
 
-void another_mapping_sees_the_same_memory(void**) {
+ddp_case(another_mapping_sees_the_same_memory) {
   shm::Region region(int64_t{256} << 20);
   auto* data = static_cast<std::byte*>(region.alloc(100));
   data[99] = std::byte{42};
@@ -55,7 +55,7 @@ void another_mapping_sees_the_same_memory(void**) {
   expect(other.base()[region.offset_of(data, 100) + 99] == std::byte{42}, "the same byte");
 }
 
-void only_memory_inside_one_allocation_is_in_reach(void**) {
+ddp_case(only_memory_inside_one_allocation_is_in_reach) {
   shm::Region region(int64_t{256} << 20);
   auto* data = static_cast<std::byte*>(region.alloc(1000));
   int local = 0;
@@ -67,7 +67,7 @@ void only_memory_inside_one_allocation_is_in_reach(void**) {
 }
 
 // Blocks that two allocations share stay when one of them goes; those of one alone go back.
-void memory_goes_back_when_nobody_uses_its_block(void**) {
+ddp_case(memory_goes_back_when_nobody_uses_its_block) {
   shm::Region region(int64_t{256} << 20);
   const auto held = [&] {
     struct stat file {};
@@ -91,7 +91,7 @@ void memory_goes_back_when_nobody_uses_its_block(void**) {
 }
 
 // A program may refuse huge pages; then memory is the same on small ones.
-void without_huge_pages_memory_is_the_same(void**) {
+ddp_case(without_huge_pages_memory_is_the_same) {
   expect(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0, "refused");
   {
     shm::Region region(int64_t{256} << 20);
@@ -106,7 +106,7 @@ void without_huge_pages_memory_is_the_same(void**) {
 }
 
 // The mappings of a rank and its peers begin where a huge page can begin.
-void mappings_begin_where_huge_pages_can_lie(void**) {
+ddp_case(mappings_begin_where_huge_pages_can_lie) {
   shm::Region region((int64_t{256} << 20) + 4096);
   const shm::Mapping other(region.fd(), region.mapping()->size());
   expect(reinterpret_cast<uintptr_t>(region.mapping()->base()) % os::kHugePage == 0, "the own mapping");
@@ -114,7 +114,7 @@ void mappings_begin_where_huge_pages_can_lie(void**) {
   expect_equal(region.mapping()->size() % os::kHugePage, int64_t{0}, "whole pages");
 }
 
-void memory_lies_on_huge_pages_where_the_system_gives_them(void**) {
+ddp_case(memory_lies_on_huge_pages_where_the_system_gives_them) {
   const int file = memfd_create("probe", MFD_CLOEXEC);
   expect(file >= 0 && ftruncate(file, os::kHugePage) == 0, "a file in memory");
   const bool moves = system_moves(file);
@@ -128,7 +128,7 @@ void memory_lies_on_huge_pages_where_the_system_gives_them(void**) {
   expect(!moves || kib_of(other.base(), "ShmemPmdMapped:") > kMoreThanTheFirst, "another's");
 }
 
-void what_cannot_be_had_is_an_error(void**) {
+ddp_case(what_cannot_be_had_is_an_error) {
   shm::Region region(int64_t{256} << 20);
   (void)expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { (void)region.alloc(int64_t{1} << 40); });
   int local = 0;
@@ -140,16 +140,3 @@ void what_cannot_be_had_is_an_error(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(allocations_are_zeroed_aligned_and_apart),
-                              ddp_test(another_mapping_sees_the_same_memory),
-                              ddp_test(only_memory_inside_one_allocation_is_in_reach),
-                              ddp_test(what_cannot_be_had_is_an_error),
-                              ddp_test(without_huge_pages_memory_is_the_same),
-                              ddp_test(memory_goes_back_when_nobody_uses_its_block),
-                              ddp_test(mappings_begin_where_huge_pages_can_lie),
-                              ddp_test(memory_lies_on_huge_pages_where_the_system_gives_them)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -38,7 +38,7 @@ struct Doubling : collective::SliceWork {
 };
 
 // Gradients to the owners, values back from them: 2 S (n - 1) / n in all, and no result of the first is sent.
-void a_sharded_step_sends_each_byte_once_each_way(void**) {
+ddp_case(a_sharded_step_sends_each_byte_once_each_way) {
   const std::vector<int64_t> lengths{5, 100'000, 0, 1000, 3, 70'000};
   const int64_t total = 171'008;
   for (int ranks = 2; ranks <= 8; ++ranks) {
@@ -90,8 +90,3 @@ void a_sharded_step_sends_each_byte_once_each_way(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_sharded_step_sends_each_byte_once_each_way)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -9,7 +9,7 @@
 namespace ddp::test {
 namespace {
 
-void shares_tile_the_span_on_lines(void**) {
+ddp_case(shares_tile_the_span_on_lines) {
   for (const int64_t element : {1, 2, 4, 8})
     for (int32_t size = 1; size <= 9; ++size)
       for (const int64_t count :
@@ -26,7 +26,7 @@ void shares_tile_the_span_on_lines(void**) {
       }
 }
 
-void shares_of_a_large_span_are_even(void**) {
+ddp_case(shares_of_a_large_span_are_even) {
   for (int32_t rank = 0; rank < 3; ++rank) {
     const shm::Share share = shm::share_of(30'000'000, 4, rank, 3);
     expect(share.end - share.begin > 9'990'000 && share.end - share.begin < 10'010'000,
@@ -36,9 +36,3 @@ void shares_of_a_large_span_are_even(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(shares_tile_the_span_on_lines), ddp_test(shares_of_a_large_span_are_even)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -9,7 +9,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-void one_rank_is_one_leaf(void**) {
+ddp_case(one_rank_is_one_leaf) {
   const socket::Shares shares = socket::one_rank_each(3);
   expect(shares.members() == 3 && shares.leaves == 3 && shares.most_ranks() == 1 && shares.most_nodes() == 1,
          "three leaves");
@@ -17,7 +17,7 @@ void one_rank_is_one_leaf(void**) {
     expect(shares.nodes_of(member) == std::vector<SumNode>{{member, member + 1}}, "its own position");
 }
 
-void a_host_has_its_largest_subtrees(void**) {
+ddp_case(a_host_has_its_largest_subtrees) {
   const socket::Shares shares = socket::share_out(LeafMap::by_rank(8), {{0, 1, 2}, {3, 4, 5, 6, 7}});
   expect(shares.nodes_of(0) == std::vector<SumNode>{{0, 2}, {2, 3}}, "0 + 1, and 2");
   expect(shares.nodes_of(1) == std::vector<SumNode>{{3, 4}, {4, 8}}, "3, and 4 to 7");
@@ -26,7 +26,7 @@ void a_host_has_its_largest_subtrees(void**) {
 }
 
 // A leaf is sent as it is, another node in the type of the accumulator, everything in the wire type if there is one.
-void bytes_follow_from_the_nodes(void**) {
+ddp_case(bytes_follow_from_the_nodes) {
   const socket::Shares shares = socket::share_out(LeafMap::by_rank(3), {{0, 1}, {2}});
   cpu::ReduceRule rule{DDP_BF16, DDP_SUM, 3};
   expect(shares.bytes_of(0, rule) == 4 && shares.bytes_of(1, rule) == 2 && shares.most_bytes(rule) == 4, "BF16");
@@ -37,9 +37,3 @@ void bytes_follow_from_the_nodes(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(one_rank_is_one_leaf), ddp_test(a_host_has_its_largest_subtrees),
-                              ddp_test(bytes_follow_from_the_nodes)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -17,7 +17,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-void messages_of_one_slot_arrive_in_order(void**) {
+ddp_case(messages_of_one_slot_arrive_in_order) {
   socket::Endpoint a(local_endpoint(), 0, 2, "order", true), b(local_endpoint(), 1, 2, "order", true);
   expect(a.attach(1, {}, {}) == socket::LinkResult::kDone && b.attach(0, {}, {}) == socket::LinkResult::kDone, "connected");
   int first = 1, second = 2, got[2] = {0, 0};
@@ -32,7 +32,7 @@ void messages_of_one_slot_arrive_in_order(void**) {
   expect(got[0] == 1 && got[1] == 2, "in order");
 }
 
-void a_wait_ends_when_its_time_is_up(void**) {
+ddp_case(a_wait_ends_when_its_time_is_up) {
   socket::Endpoint a(local_endpoint(), 0, 2, "time", true);
   int value = 0;
   socket::Endpoint::Ticket ticket;
@@ -40,7 +40,7 @@ void a_wait_ends_when_its_time_is_up(void**) {
   expect(a.wait(ticket, 20) == socket::LinkResult::kTimedOut, "timed out");
 }
 
-void abort_ends_a_wait_of_another_thread(void**) {
+ddp_case(abort_ends_a_wait_of_another_thread) {
   socket::Endpoint a(local_endpoint(), 0, 2, "abort", true);
   int value = 0;
   socket::Endpoint::Ticket ticket;
@@ -52,21 +52,21 @@ void abort_ends_a_wait_of_another_thread(void**) {
   expect(a.receive(1, 1, &value, sizeof value, ticket) == socket::LinkResult::kAborted, "and everything after it");
 }
 
-void a_table_of_another_version_is_refused(void**) {
+ddp_case(a_table_of_another_version_is_refused) {
   ddp_socket_table table = local_endpoint();
   table.version = DDP_SOCKET_VERSION + 1;
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { socket::Endpoint(table, 0, 2, "version", true); }),
                   "the same release");
 }
 
-void a_missing_module_says_where_it_was_searched(void**) {
+ddp_case(a_missing_module_says_where_it_was_searched) {
   const auto text = expect_error(DDP_ERROR_NOT_SUPPORTED,
                                  [] { static_cast<void>(socket::open_socket_module({"/nowhere/libddp_gloo.so"})); });
   expect_contains(text, "/nowhere/libddp_gloo.so");
   expect_contains(text, "DDP_MODULE_PATH");
 }
 
-void a_file_that_is_no_module_is_refused_with_the_loader_s_words(void**) {
+ddp_case(a_file_that_is_no_module_is_refused_with_the_loader_s_words) {
   expect_contains(
       expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(socket::open_socket_module({"/etc/passwd"})); }),
       "/etc/passwd");
@@ -84,14 +84,14 @@ class TwoHosts : public ThreadControl {
   bootstrap::Member members_[2];
 };
 
-void the_address_is_the_one_that_reaches_rank_0(void**) {
+ddp_case(the_address_is_the_one_that_reaches_rank_0) {
   ThreadHub hub(2);
   expect_equal(socket::socket_address(TwoHosts(hub, "10.1.2.3", false), nullptr), std::string("10.1.2.3"), "between hosts");
   expect_equal(socket::socket_address(TwoHosts(hub, "127.0.0.1", true), nullptr), std::string("127.0.0.1"), "on one host");
   expect_equal(socket::socket_address(TwoHosts(hub, "", true), ""), std::string("127.0.0.1"), "no network at all");
 }
 
-void loopback_between_hosts_is_refused(void**) {
+ddp_case(loopback_between_hosts_is_refused) {
   ThreadHub hub(2);
   for (const char* address : {"127.0.1.1", "::1", ""})
     expect_contains(expect_error(DDP_ERROR_IO,
@@ -99,7 +99,7 @@ void loopback_between_hosts_is_refused(void**) {
                     "DDP_SOCKET_IFNAME");
 }
 
-void an_interface_can_be_named(void**) {
+ddp_case(an_interface_can_be_named) {
   ThreadHub hub(2);
   expect_equal(socket::socket_address(TwoHosts(hub, "10.1.2.3", true), "lo"), std::string("127.0.0.1"), "lo");
   expect_contains(
@@ -109,18 +109,3 @@ void an_interface_can_be_named(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(messages_of_one_slot_arrive_in_order),
-      ddp_test(a_wait_ends_when_its_time_is_up),
-      ddp_test(abort_ends_a_wait_of_another_thread),
-      ddp_test(a_table_of_another_version_is_refused),
-      ddp_test(a_missing_module_says_where_it_was_searched),
-      ddp_test(a_file_that_is_no_module_is_refused_with_the_loader_s_words),
-      ddp_test(the_address_is_the_one_that_reaches_rank_0),
-      ddp_test(loopback_between_hosts_is_refused),
-      ddp_test(an_interface_can_be_named),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

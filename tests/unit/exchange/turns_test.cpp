@@ -17,7 +17,7 @@ using namespace ddp;
 using namespace ddp::test;
 
 // One member of six loses packets in the first sum. It reports that with the second, and the third is the first in turns.
-void after_a_loss_members_take_turns_with_the_same_bits(void**) {
+ddp_case(after_a_loss_members_take_turns_with_the_same_bits) {
   constexpr int64_t kCount = 1'400'003;
   constexpr int kRanks = 6;
   const auto inputs = random_inputs(kRanks, DDP_F32, kCount, 33);
@@ -60,7 +60,7 @@ void after_a_loss_members_take_turns_with_the_same_bits(void**) {
 }
 
 // The bucket is void where a rank is not complete: receives that were posted ahead, for turns too, are cancelled.
-void a_void_bucket_in_turns_leaves_everything_as_it_was(void**) {
+ddp_case(a_void_bucket_in_turns_leaves_everything_as_it_was) {
   constexpr int64_t kCount = 1'400'003;
   constexpr int kRanks = 6;
   RailWorld world(kRanks);
@@ -85,7 +85,7 @@ void a_void_bucket_in_turns_leaves_everything_as_it_was(void**) {
 }
 
 // Of a link that dies between two exchanges all members learn the same, in either order.
-void of_a_dead_link_all_learn_the_same(void**) {
+ddp_case(of_a_dead_link_all_learn_the_same) {
   constexpr int64_t kCount = 1'400'003;
   constexpr int kRanks = 6;
   for (const bool in_turns : {false, true}) {
@@ -109,7 +109,7 @@ void of_a_dead_link_all_learn_the_same(void**) {
 
 // Each message over the link takes longer than a wait may: its bytes move, and ranks that wait for a waiting rank see
 // that.
-void in_turns_a_slow_link_is_not_dead(void**) {
+ddp_case(in_turns_a_slow_link_is_not_dead) {
   constexpr int64_t kCount = 400'000;
   constexpr int kRanks = 6;
   RailWorld world(kRanks, 0, 400);
@@ -131,13 +131,3 @@ void in_turns_a_slow_link_is_not_dead(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(after_a_loss_members_take_turns_with_the_same_bits),
-      ddp_test(a_void_bucket_in_turns_leaves_everything_as_it_was),
-      ddp_test(of_a_dead_link_all_learn_the_same),
-      ddp_test(in_turns_a_slow_link_is_not_dead),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -35,7 +35,7 @@ std::atomic<int64_t> busy_ns{0};
 /// A core that another thread takes for 50 ms whenever this one yields.
 int64_t clock_of_a_busy_core() noexcept { return busy_ns.fetch_add(50'000'000); }
 
-void what_is_there_is_not_waited_for(void**) {
+ddp_case(what_is_there_is_not_waited_for) {
   LateNeighbour world(100);
   const shm::Waiter waiter(world.mesh, world.context);
   int asked = 0;
@@ -43,7 +43,7 @@ void what_is_there_is_not_waited_for(void**) {
   expect_equal(asked, 3, "looks");
 }
 
-void a_wait_whose_time_is_over_says_who_is_missing(void**) {
+ddp_case(a_wait_whose_time_is_over_says_who_is_missing) {
   LateNeighbour world(50);
   const shm::Waiter waiter(world.mesh, world.context);
   const std::string text = expect_error(DDP_ERROR_TIMED_OUT, [&] {
@@ -52,7 +52,7 @@ void a_wait_whose_time_is_over_says_who_is_missing(void**) {
   expect_contains(text, "rank 1 is late");
 }
 
-void a_broken_group_ends_a_wait_with_its_cause(void**) {
+ddp_case(a_broken_group_ends_a_wait_with_its_cause) {
   LateNeighbour world(60'000);
   const shm::Waiter waiter(world.mesh, world.context);
   (void)world.failure.set(Error(DDP_ERROR_PEER_FAILED, "rank 1 died"));
@@ -62,7 +62,7 @@ void a_broken_group_ends_a_wait_with_its_cause(void**) {
 }
 
 // Giving way hundreds of times to a program that keeps the core each time would put the deadline off by as much.
-void a_core_that_others_take_does_not_put_the_deadline_off(void**) {
+ddp_case(a_core_that_others_take_does_not_put_the_deadline_off) {
   LateNeighbour world(100);
   const shm::Waiter waiter(world.mesh, world.context);
   os::set_clock(&clock_of_a_busy_core);
@@ -76,11 +76,3 @@ void a_core_that_others_take_does_not_put_the_deadline_off(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(what_is_there_is_not_waited_for), ddp_test(a_wait_whose_time_is_over_says_who_is_missing),
-      ddp_test(a_broken_group_ends_a_wait_with_its_cause), ddp_test(a_core_that_others_take_does_not_put_the_deadline_off)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -14,7 +14,7 @@ using bootstrap::CallState;
 using collective::Late;
 using collective::Waits;
 
-void a_wait_of_the_caller_is_counted_whole(void**) {
+ddp_case(a_wait_of_the_caller_is_counted_whole) {
   CallState calls;
   Waits waits(calls, 3);
   const CallState::In in(calls, bootstrap::UserCall::kBarrier);
@@ -26,7 +26,7 @@ void a_wait_of_the_caller_is_counted_whole(void**) {
   expect_equal(waits.ranks(), 3, "ranks");
 }
 
-void what_a_rank_waited_for_itself_is_passed_on(void**) {
+ddp_case(what_a_rank_waited_for_itself_is_passed_on) {
   CallState calls;
   Waits waits(calls, 3);
   const CallState::In in(calls, bootstrap::UserCall::kBarrier);
@@ -40,7 +40,7 @@ void what_a_rank_waited_for_itself_is_passed_on(void**) {
   expect_equal(waits.waited_ns(0), int64_t{150}, "it had waited for nobody");
 }
 
-void a_record_that_cannot_be_right_changes_nothing_else(void**) {
+ddp_case(a_record_that_cannot_be_right_changes_nothing_else) {
   CallState calls;
   Waits waits(calls, 2);
   const CallState::In in(calls, bootstrap::UserCall::kBarrier);
@@ -50,7 +50,7 @@ void a_record_that_cannot_be_right_changes_nothing_else(void**) {
   expect_equal(waits.waited_ns(0), int64_t{0}, "nobody else");
 }
 
-void a_thread_is_counted_from_when_the_program_waits_for_it(void**) {
+ddp_case(a_thread_is_counted_from_when_the_program_waits_for_it) {
   CallState calls;
   Waits waits(calls, 2);
   const auto on_a_thread = [&](int64_t begin, int64_t end) { std::thread([&] { waits.note({1, 3, begin, end}); }).join(); };
@@ -75,15 +75,3 @@ void a_thread_is_counted_from_when_the_program_waits_for_it(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-using namespace ddp::test;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_wait_of_the_caller_is_counted_whole),
-      ddp_test(what_a_rank_waited_for_itself_is_passed_on),
-      ddp_test(a_record_that_cannot_be_right_changes_nothing_else),
-      ddp_test(a_thread_is_counted_from_when_the_program_waits_for_it),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -16,7 +16,7 @@ namespace {
 
 using namespace ddp::test;
 
-void moments_equal_those_of_plain_loops(void**) {
+ddp_case(moments_equal_those_of_plain_loops) {
   for (const Shape shape : {Shape{1, 1, 1}, Shape{5, 3, 1}, Shape{4000, 2, 1}, Shape{40, 1500, 1}, Shape{9, 7, 31},
                             Shape{9, 7, 32}, Shape{2, 3, 1023}, Shape{2, 3, 1025}, Shape{3, 1, 5000}, Shape{300, 5, 17}})
     for (const double offset : {0.0, 1e6}) {
@@ -40,7 +40,7 @@ void moments_equal_those_of_plain_loops(void**) {
     }
 }
 
-void joining_parts_equals_the_whole(void**) {
+ddp_case(joining_parts_equals_the_whole) {
   const Batch batch = make_batch(3, 90, 4, 1, 1e3);
   const Moments whole = measure(DDP_F64, batch.x.data(), {90, 4, 1});
   Moments joined(4);
@@ -72,7 +72,7 @@ double loss(group::Group& group, Batch batch, size_t at, double step) {
   return sum;
 }
 
-void the_gradient_is_the_slope_of_forward(void**) {
+ddp_case(the_gradient_is_the_slope_of_forward) {
   run_groups(1, [](group::Group& group, int) {
     Batch batch = make_batch(5, 3, 2, 4, 0.5);
     std::vector<double> y(batch.x.size()), dx(batch.x.size()), mean(2), invstd(2);
@@ -97,14 +97,3 @@ void the_gradient_is_the_slope_of_forward(void**) {
 
 }  // namespace
 }  // namespace ddp::batch_norm
-
-using namespace ddp::batch_norm;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(moments_equal_those_of_plain_loops),
-      ddp_test(joining_parts_equals_the_whole),
-      ddp_test(the_gradient_is_the_slope_of_forward),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

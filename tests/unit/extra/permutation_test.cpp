@@ -26,7 +26,7 @@ void expect_head(uint64_t count, uint64_t seed, uint64_t epoch, const std::vecto
     expect_equal(got[p], wanted[p], std::to_string(count) + " things, position " + std::to_string(p));
 }
 
-void the_sequence_is_frozen(void**) {
+ddp_case(the_sequence_is_frozen) {
   expect_head(1, 0, 0, {0});
   expect_head(2, 0, 0, {0, 1});
   expect_head(10, 0, 0, {3, 7, 4, 9, 1, 2, 5, 8, 6, 0});
@@ -42,7 +42,7 @@ void the_sequence_is_frozen(void**) {
               {7937038897053545722U, 984893603761351491U, 4084118958418758048U, 5830807262595425590U});
 }
 
-void every_thing_has_exactly_one_place(void**) {
+ddp_case(every_thing_has_exactly_one_place) {
   for (const uint64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 99, 100, 101, 1000, 1797, 65535, 65536, 65537}) {
     for (uint64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<uint64_t> order = head(count, 17, epoch, count);
@@ -61,7 +61,7 @@ double chi_square_distance(const std::vector<int>& counts, double expected) {
 }
 
 // Seeds are fixed, so these two either always pass or always fail; 4 deviations would be a draw of one in ten thousand.
-void all_orders_of_few_things_are_equally_frequent(void**) {
+ddp_case(all_orders_of_few_things_are_equally_frequent) {
   for (const uint64_t count : {2, 3, 4, 5, 6}) {
     uint64_t orders = 1;
     for (uint64_t i = 2; i <= count; ++i) orders *= i;
@@ -78,7 +78,7 @@ void all_orders_of_few_things_are_equally_frequent(void**) {
   }
 }
 
-void every_thing_is_equally_often_at_every_place(void**) {
+ddp_case(every_thing_is_equally_often_at_every_place) {
   constexpr uint64_t kCount = 61;
   constexpr int kEpochs = 61 * 100;
   std::vector<int> seen(kCount * kCount);
@@ -98,10 +98,3 @@ void every_thing_is_equally_often_at_every_place(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(the_sequence_is_frozen), ddp_test(every_thing_has_exactly_one_place),
-                              ddp_test(all_orders_of_few_things_are_equally_frequent),
-                              ddp_test(every_thing_is_equally_often_at_every_place)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

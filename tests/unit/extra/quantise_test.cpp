@@ -39,7 +39,7 @@ std::vector<float> random_values(int64_t count, uint32_t seed) {
   return values;
 }
 
-void an_element_loses_half_a_scale_at_most(void**) {
+ddp_case(an_element_loses_half_a_scale_at_most) {
   for (const int32_t bits : {8, 4})
     for (const int64_t count : {1, 255, 256, 257, 5000}) {
       const std::vector<float> data = random_values(count, static_cast<uint32_t>(count));
@@ -59,7 +59,7 @@ void an_element_loses_half_a_scale_at_most(void**) {
     }
 }
 
-void ranks_are_added_in_the_tree(void**) {
+ddp_case(ranks_are_added_in_the_tree) {
   constexpr int64_t kCount = 700;
   for (const int32_t bits : {8, 4})
     for (const int32_t ranks : {1, 2, 3, 5, 8}) {
@@ -84,7 +84,7 @@ void ranks_are_added_in_the_tree(void**) {
     }
 }
 
-void what_has_no_scale_is_zero_or_nan(void**) {
+ddp_case(what_has_no_scale_is_zero_or_nan) {
   for (const int32_t bits : {8, 4}) {
     std::vector<float> data(3 * 256, 0.0F), lost(data.size(), 7.0F), sum(data.size());
     data[256] = 1e-44F;  // too little for a scale
@@ -99,10 +99,3 @@ void what_has_no_scale_is_zero_or_nan(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(an_element_loses_half_a_scale_at_most),
-                              cmocka_unit_test(ranks_are_added_in_the_tree),
-                              cmocka_unit_test(what_has_no_scale_is_zero_or_nan)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -51,7 +51,7 @@ std::vector<int64_t> naive_share(const ddp_sampler& sampler, int32_t rank, int64
   return mine;
 }
 
-void shares_are_those_of_the_written_out_list(void**) {
+ddp_case(shares_are_those_of_the_written_out_list) {
   for (const int64_t samples : {0, 1, 2, 3, 5, 7, 10, 11, 64, 101})
     for (const int32_t size : {1, 2, 3, 5, 8, 23})
       for (const int variant : {0, 1, 2, 3}) {
@@ -63,7 +63,7 @@ void shares_are_those_of_the_written_out_list(void**) {
       }
 }
 
-void an_epoch_covers_every_sample_and_repeats_as_few_as_possible(void**) {
+ddp_case(an_epoch_covers_every_sample_and_repeats_as_few_as_possible) {
   for (const int64_t samples : {1, 7, 100, 1797})
     for (const int32_t size : {1, 3, 4, 8}) {
       std::multiset<int64_t> seen;
@@ -81,7 +81,7 @@ void an_epoch_covers_every_sample_and_repeats_as_few_as_possible(void**) {
     }
 }
 
-void with_drop_last_no_sample_is_seen_twice(void**) {
+ddp_case(with_drop_last_no_sample_is_seen_twice) {
   std::set<int64_t> seen;
   for (int32_t rank = 0; rank < 8; ++rank)
     for (const int64_t index : share(make_sampler(1797, 8, true, true), rank, 3))
@@ -89,7 +89,7 @@ void with_drop_last_no_sample_is_seen_twice(void**) {
   expect_equal(seen.size(), size_t{1792}, "samples seen");
 }
 
-void a_resumed_share_continues_where_it_stopped(void**) {
+ddp_case(a_resumed_share_continues_where_it_stopped) {
   const ddp_sampler sampler = make_sampler(1797, 4, true, false);
   const std::vector<int64_t> whole = share(sampler, 0, 9);
   for (const int64_t first : {0, 1, 100, 449, 450}) {
@@ -125,7 +125,7 @@ std::vector<int64_t> play(ddp_sampler sampler, const std::vector<int32_t>& sizes
   return used;
 }
 
-void an_epoch_goes_on_when_the_number_of_ranks_changes(void**) {
+ddp_case(an_epoch_goes_on_when_the_number_of_ranks_changes) {
   const std::vector<std::vector<int32_t>> stories = {{4, 3}, {3, 4}, {8, 5, 2, 1}, {1, 7, 2, 7}, {2, 2, 2}, {5, 23}};
   for (const int64_t samples : {0, 1, 7, 64, 101, 1797})
     for (const auto& sizes : stories)
@@ -143,7 +143,7 @@ void an_epoch_goes_on_when_the_number_of_ranks_changes(void**) {
         }
 }
 
-void what_is_seen_counts_from_the_beginning_of_the_order(void**) {
+ddp_case(what_is_seen_counts_from_the_beginning_of_the_order) {
   ddp_sampler sampler = make_sampler(10, 3, false, false);
   sampler.seen = 4;
   expect(share(sampler, 0, 0) == std::vector<int64_t>({4, 7}), "rank 0 of 3 after 4");
@@ -157,7 +157,7 @@ void what_is_seen_counts_from_the_beginning_of_the_order(void**) {
 }
 
 // Their parts are dealt out anew when ranks go; size is always the number of parts, and `seen` is not needed.
-void parts_of_virtual_ranks_go_on_by_position(void**) {
+ddp_case(parts_of_virtual_ranks_go_on_by_position) {
   constexpr int32_t kParts = 8;
   const ddp_sampler sampler = make_sampler(200, kParts, true, false);
   std::multiset<int64_t> used;
@@ -176,7 +176,7 @@ void parts_of_virtual_ranks_go_on_by_position(void**) {
   for (int64_t index = 0; index < 200; ++index) expect_equal(used.count(index), size_t{1}, "uses of a sample");
 }
 
-void seed_and_epoch_give_different_orders(void**) {
+ddp_case(seed_and_epoch_give_different_orders) {
   ddp_sampler sampler = make_sampler(1000, 1, true, false);
   const auto first = share(sampler, 0, 0);
   const auto next_epoch = share(sampler, 0, 1);
@@ -187,13 +187,13 @@ void seed_and_epoch_give_different_orders(void**) {
   expect(share(sampler, 0, 0) == first, "the same fields give the same order");
 }
 
-void without_shuffle_epochs_are_equal_and_ordered(void**) {
+ddp_case(without_shuffle_epochs_are_equal_and_ordered) {
   const ddp_sampler sampler = make_sampler(10, 2, false, false);
   expect(share(sampler, 1, 0) == std::vector<int64_t>({1, 3, 5, 7, 9}), "every second index from 1");
   expect(share(sampler, 1, 5) == share(sampler, 1, 0), "epochs are equal");
 }
 
-void the_largest_data_sets_do_not_overflow(void**) {
+ddp_case(the_largest_data_sets_do_not_overflow) {
   for (const int64_t samples : {int64_t{1} << 62, INT64_MAX})
     for (const int32_t size : {1, 3, INT32_MAX})
       for (const int variant : {0, 1, 2, 3}) {
@@ -215,7 +215,7 @@ void the_largest_data_sets_do_not_overflow(void**) {
       }
 }
 
-void a_wrong_field_is_named(void**) {
+ddp_case(a_wrong_field_is_named) {
   ddp_sampler sampler = make_sampler(10, 2, true, false);
   const auto text_of = [&sampler] {
     return expect_error(DDP_ERROR_INVALID_ARGUMENT, [&sampler] { extra::check_sampler(sampler, "f"); });
@@ -242,18 +242,3 @@ void a_wrong_field_is_named(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(shares_are_those_of_the_written_out_list),
-                              ddp_test(an_epoch_covers_every_sample_and_repeats_as_few_as_possible),
-                              ddp_test(with_drop_last_no_sample_is_seen_twice),
-                              ddp_test(a_resumed_share_continues_where_it_stopped),
-                              ddp_test(an_epoch_goes_on_when_the_number_of_ranks_changes),
-                              ddp_test(what_is_seen_counts_from_the_beginning_of_the_order),
-                              ddp_test(parts_of_virtual_ranks_go_on_by_position),
-                              ddp_test(seed_and_epoch_give_different_orders),
-                              ddp_test(without_shuffle_epochs_are_equal_and_ordered),
-                              ddp_test(the_largest_data_sets_do_not_overflow),
-                              ddp_test(a_wrong_field_is_named)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

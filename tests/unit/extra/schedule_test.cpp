@@ -9,7 +9,7 @@ using namespace ddp::test;
 
 namespace {
 
-void fragments_are_consecutive_without_gaps(void**) {
+ddp_case(fragments_are_consecutive_without_gaps) {
   expect(outer::divide({10, 10, 10, 10}, 2) == std::vector<int32_t>{0, 0, 1, 1}, "halves");
   expect(outer::divide({10, 10, 10, 10}, 1) == std::vector<int32_t>{0, 0, 0, 0}, "one");
   expect(outer::divide({10, 10}, 8) == std::vector<int32_t>{0, 1}, "more fragments than parameters");
@@ -18,7 +18,7 @@ void fragments_are_consecutive_without_gaps(void**) {
   expect(outer::divide({}, 3).empty(), "no parameters");
 }
 
-void every_fragment_is_due_once_in_every_steps(void**) {
+ddp_case(every_fragment_is_due_once_in_every_steps) {
   for (const int64_t every : {1, 2, 7, 30})
     for (const int32_t fragments : {1, 2, 5, 40})
       for (int32_t index = 0; index < fragments; ++index) {
@@ -35,9 +35,3 @@ void every_fragment_is_due_once_in_every_steps(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(fragments_are_consecutive_without_gaps),
-                              cmocka_unit_test(every_fragment_is_due_once_in_every_steps)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

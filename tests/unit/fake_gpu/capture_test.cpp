@@ -25,7 +25,7 @@ uint64_t capture_of(void *stream) {
 
 void expect_refused(int32_t code) { check_equal(api.error_kind(code), DDP_GPU_CAPTURE); }
 
-void captured_work_runs_when_the_graph_is_launched(void **) {
+fake_gpu_case(captured_work_runs_when_the_graph_is_launched) {
   void *const stream = make_stream();
   uint8_t *const array = make_array<uint8_t>({1, 2});
   check(begin_capture(stream));
@@ -49,7 +49,7 @@ void captured_work_runs_when_the_graph_is_launched(void **) {
   }
 }
 
-void a_stream_that_waits_joins_and_must_be_joined_back(void **) {
+fake_gpu_case(a_stream_that_waits_joins_and_must_be_joined_back) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
@@ -76,7 +76,7 @@ void a_stream_that_waits_joins_and_must_be_joined_back(void **) {
   expect_contains(why, "work on stream 2");
 }
 
-void a_race_inside_a_capture_is_found(void **) {
+fake_gpu_case(a_race_inside_a_capture_is_found) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
@@ -88,7 +88,7 @@ void a_race_inside_a_capture_is_found(void **) {
   (void)end_capture(stream);
 }
 
-void a_launched_graph_races_with_other_streams(void **) {
+fake_gpu_case(a_launched_graph_races_with_other_streams) {
   void *const stream = make_stream(), *const side = make_stream();
   uint8_t *const array = make_array<uint8_t>({1});
   check(begin_capture(stream));
@@ -100,7 +100,7 @@ void a_launched_graph_races_with_other_streams(void **) {
   assert_violation("race: graph");
 }
 
-void what_waits_or_asks_is_refused_and_spoils_the_capture(void **) {
+fake_gpu_case(what_waits_or_asks_is_refused_and_spoils_the_capture) {
   void *const stream = make_stream(), *const event = make_event();
   void *memory = make_array<uint8_t>({1});
   const auto spoils = [&](auto &&call) {
@@ -126,7 +126,7 @@ void what_waits_or_asks_is_refused_and_spoils_the_capture(void **) {
   assert_ok(api.event_synchronize(event));
 }
 
-void waiting_for_work_outside_of_the_capture_is_refused(void **) {
+fake_gpu_case(waiting_for_work_outside_of_the_capture_is_refused) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   assert_ok(api.event_record(event, side));
   check(begin_capture(stream));
@@ -134,7 +134,7 @@ void waiting_for_work_outside_of_the_capture_is_refused(void **) {
   check(end_capture(stream) == nullptr);
 }
 
-void an_event_of_a_capture_that_is_over_cannot_be_waited_for(void **) {
+fake_gpu_case(an_event_of_a_capture_that_is_over_cannot_be_waited_for) {
   void *const stream = make_stream(), *const side = make_stream(), *const event = make_event();
   check(begin_capture(stream));
   assert_ok(api.event_record(event, stream));
@@ -142,7 +142,7 @@ void an_event_of_a_capture_that_is_over_cannot_be_waited_for(void **) {
   expect_refused(api.stream_wait(side, event));
 }
 
-void other_threads_are_refused_too_unless_they_are_relaxed(void **) {
+fake_gpu_case(other_threads_are_refused_too_unless_they_are_relaxed) {
   void *const stream = make_stream(), *const event = make_event();
   assert_ok(api.event_record(event, nullptr));
   check(wait_idle());
@@ -168,7 +168,7 @@ void other_threads_are_refused_too_unless_they_are_relaxed(void **) {
   expect_contains(why, "event_query");
 }
 
-void captured_collectives_run_at_every_launch(void **) {
+fake_gpu_case(captured_collectives_run_at_every_launch) {
   char id[DDP_NCCL_ID_BYTES];
   check_equal(nccl().get_unique_id(id), 0);
   on_ranks(2, [&](int32_t rank) {
@@ -190,18 +190,3 @@ void captured_collectives_run_at_every_launch(void **) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(captured_work_runs_when_the_graph_is_launched),
-      fake_gpu_test(a_stream_that_waits_joins_and_must_be_joined_back),
-      fake_gpu_test(a_race_inside_a_capture_is_found),
-      fake_gpu_test(a_launched_graph_races_with_other_streams),
-      fake_gpu_test(what_waits_or_asks_is_refused_and_spoils_the_capture),
-      fake_gpu_test(waiting_for_work_outside_of_the_capture_is_refused),
-      fake_gpu_test(an_event_of_a_capture_that_is_over_cannot_be_waited_for),
-      fake_gpu_test(other_threads_are_refused_too_unless_they_are_relaxed),
-      fake_gpu_test(captured_collectives_run_at_every_launch),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.capture", tests, nullptr, nullptr);
-}

@@ -8,7 +8,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-void the_call_that_was_named_fails_and_no_other(void**) {
+fake_gpu_case(the_call_that_was_named_fails_and_no_other) {
   inject({.function = "event_create", .nth = 2, .times = 2, .kind = DDP_GPU_OUT_OF_MEMORY});
   void* event = nullptr;
   assert_ok(api.event_create(&event, 0));
@@ -20,7 +20,7 @@ void the_call_that_was_named_fails_and_no_other(void**) {
   check_equal(live().events, 2);
 }
 
-void every_kind_can_be_asked_for(void**) {
+fake_gpu_case(every_kind_can_be_asked_for) {
   for (int32_t kind = DDP_GPU_OUT_OF_MEMORY; kind <= DDP_GPU_NO_CODE; ++kind) {
     inject({.function = "load_kernels", .kind = kind});
     const int32_t code = api.load_kernels();
@@ -35,7 +35,7 @@ void every_kind_can_be_asked_for(void**) {
   }
 }
 
-void a_fault_can_be_for_one_device(void**) {
+fake_gpu_case(a_fault_can_be_for_one_device) {
   inject({.function = "stream_create", .times = 100, .device = 1});
   void* stream = nullptr;
   assert_ok(api.stream_create(&stream, 0));
@@ -43,7 +43,7 @@ void a_fault_can_be_for_one_device(void**) {
   check(api.stream_create(&stream, 0) != 0);
 }
 
-void a_lost_device_fails_for_ever_but_gives_back(void**) {
+fake_gpu_case(a_lost_device_fails_for_ever_but_gives_back) {
   void *const stream = make_stream(), *const event = make_event();
   float* const array = make_array<float>({1});
   lose_device(0);
@@ -59,7 +59,7 @@ void a_lost_device_fails_for_ever_but_gives_back(void**) {
   }).get();
 }
 
-void without_a_driver_nothing_works(void**) {
+fake_gpu_case(without_a_driver_nothing_works) {
   set_driver_version(0);
   int32_t version = 7, count = 7;
   assert_ok(api.driver_version(&version));
@@ -70,7 +70,7 @@ void without_a_driver_nothing_works(void**) {
   check_equal(api.error_kind(api.alloc(&memory, 4)), DDP_GPU_NO_DRIVER);
 }
 
-void without_a_device_nothing_works(void**) {
+fake_gpu_case(without_a_device_nothing_works) {
   set_device_count(0);
   int32_t count = 7;
   check_equal(api.error_kind(api.device_count(&count)), DDP_GPU_NO_DEVICE);
@@ -83,7 +83,7 @@ void without_a_device_nothing_works(void**) {
   check_equal(api.error_kind(api.set_device(2)), DDP_GPU_BAD_ARGUMENT);
 }
 
-void calls_are_logged_and_counted(void**) {
+fake_gpu_case(calls_are_logged_and_counted) {
   void *const stream = make_stream(), *const event = make_event();
   uint8_t* const array = make_array<uint8_t>({1, 2});
   clear_log();
@@ -107,7 +107,7 @@ void calls_are_logged_and_counted(void**) {
   check(log().empty());
 }
 
-void every_function_of_the_tables_is_there(void**) {
+fake_gpu_case(every_function_of_the_tables_is_there) {
   const auto complete = [](const auto& table, size_t first) {
     const auto* const words = reinterpret_cast<const void* const*>(&table);
     for (size_t i = first; i < sizeof table / sizeof(void*); ++i) check(words[i] != nullptr);
@@ -118,17 +118,3 @@ void every_function_of_the_tables_is_there(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(the_call_that_was_named_fails_and_no_other),
-      fake_gpu_test(every_kind_can_be_asked_for),
-      fake_gpu_test(a_fault_can_be_for_one_device),
-      fake_gpu_test(a_lost_device_fails_for_ever_but_gives_back),
-      fake_gpu_test(without_a_driver_nothing_works),
-      fake_gpu_test(without_a_device_nothing_works),
-      fake_gpu_test(calls_are_logged_and_counted),
-      fake_gpu_test(every_function_of_the_tables_is_there),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.faults", tests, nullptr, nullptr);
-}

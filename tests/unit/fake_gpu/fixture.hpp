@@ -15,20 +15,20 @@ namespace ddp::test::fake_gpu {
 
 inline const ddp_gpu_table& api = table();
 
-/// For cmocka: every test begins anew.
-inline int begin_anew(void**) {
+/// Every case begins anew and leaves no violation behind.
+template <void (*Body)(void**)>
+void without_violations(void** state) {
   reset();
-  return 0;
-}
-
-/// For cmocka: no test leaves a violation behind.
-inline int without_violations(void**) {
+  Body(state);
   for (const std::string& text : violations()) print_error("%s\n", text.c_str());
-  return violations().empty() ? 0 : -1;
+  expect_equal(violations().size(), size_t{0}, "violations");
 }
 
-#define fake_gpu_test(function) \
-  { #function, ddp::test::guarded < function>, begin_anew, without_violations, nullptr }
+#define fake_gpu_case(function)                                                                               \
+  void function(void**);                                                                                      \
+  [[maybe_unused]] const bool function##_is_listed =                                                          \
+      ddp::test::list_case(#function, ddp::test::guarded<ddp::test::fake_gpu::without_violations<function>>); \
+  void function(void**)
 #define check(condition) ddp::test::expect((condition), #condition)
 #define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)
 

@@ -45,7 +45,7 @@ struct StopWord {
   void set(uint32_t value) const { __atomic_store_n(host, value, __ATOMIC_RELEASE); }
 };
 
-void move_converts_scales_and_limits(void**) {
+fake_gpu_case(move_converts_scales_and_limits) {
   const std::vector<float> values = some_floats(1500, 0.125F);
   float* const from = make_array(values);
   uint16_t* const to = make_array(std::vector<uint16_t>(1500));
@@ -61,7 +61,7 @@ void move_converts_scales_and_limits(void**) {
   check_equal(values_of(to, 3)[2], 0);
 }
 
-void move_into_f64_multiplies_in_f64(void**) {
+fake_gpu_case(move_into_f64_multiplies_in_f64) {
   float* const from = make_array<float>({3});
   double* const to = make_array<double>({0});
   const ddp_gpu_span span{from, to, 1};
@@ -70,7 +70,7 @@ void move_into_f64_multiplies_in_f64(void**) {
   check(values_of(to, 1)[0] == 3 * (1.0 / 3));
 }
 
-void spans_are_read_before_the_call_returns(void**) {
+fake_gpu_case(spans_are_read_before_the_call_returns) {
   float *const from = make_array<float>({5}), *const to = make_array<float>({0});
   ddp_gpu_span span{from, to, 1};
   pause(nullptr);
@@ -81,7 +81,7 @@ void spans_are_read_before_the_call_returns(void**) {
   check(values_of(to, 1)[0] == 5);
 }
 
-void the_stop_word_counts_when_the_kernel_runs(void**) {
+fake_gpu_case(the_stop_word_counts_when_the_kernel_runs) {
   const StopWord stop;
   float *const from = make_array<float>({5}), *const to = make_array<float>({0});
   const ddp_gpu_span span{from, to, 1};
@@ -97,7 +97,7 @@ void the_stop_word_counts_when_the_kernel_runs(void**) {
   check(values_of(to, 1)[0] == 5);
 }
 
-void exchange_swaps_bytes(void**) {
+fake_gpu_case(exchange_swaps_bytes) {
   uint8_t *const a = make_array<uint8_t>({1, 2, 3}), *const b = make_array<uint8_t>({4, 5, 6});
   const ddp_gpu_span span{a, b, 2};
   assert_ok(api.exchange(&span, 1, nullptr));
@@ -106,7 +106,7 @@ void exchange_swaps_bytes(void**) {
   check(values_of(b, 3) == (std::vector<uint8_t>{1, 2, 6}));
 }
 
-void an_average_moves_towards_its_values(void**) {
+fake_gpu_case(an_average_moves_towards_its_values) {
   uint16_t* const values = make_array(rounded(DDP_F16, {8, 16}));
   float* const average = make_array<float>({0, 4});
   const ddp_gpu_span span{values, average, 2};
@@ -115,7 +115,7 @@ void an_average_moves_towards_its_values(void**) {
   check(values_of(average, 2) == (std::vector<float>{2, 7}));
 }
 
-void adam_is_the_cpus(void**) {
+fake_gpu_case(adam_is_the_cpus) {
   const std::vector<float> grads = some_floats(700, 0.01F);
   std::vector<float> value = some_floats(700, 0.5F), m(700, 0.1F), v(700, 0.2F);
   const cpu::AdamStep step{.keep = 0.99,
@@ -138,7 +138,7 @@ void adam_is_the_cpus(void**) {
   check(values_of(static_cast<float*>(update.state[1]), 700) == v);
 }
 
-void a_gate_replaces_the_scale_or_skips(void**) {
+fake_gpu_case(a_gate_replaces_the_scale_or_skips) {
   float *const value = make_array<float>({1}), *const grad = make_array<float>({4});
   const ddp_gpu_update update{value, grad, {nullptr, nullptr}, nullptr, 1, 0};
   const ddp_gpu_sgd_rule rule{1, 0, 0, 1, 0, 0};
@@ -154,7 +154,7 @@ void a_gate_replaces_the_scale_or_skips(void**) {
   check(values_of(value, 1)[0] == 0);
 }
 
-void a_master_keeps_small_changes_and_follows_its_owner(void**) {
+fake_gpu_case(a_master_keeps_small_changes_and_follows_its_owner) {
   uint16_t* const value = make_array(rounded(DDP_BF16, {256, 256}));
   uint16_t* const grad = make_array(rounded(DDP_BF16, {0.25F, 0.25F}));
   float* const master = make_array<float>({256.125F, 7});  // the second is not its value: the owner changed that
@@ -166,7 +166,7 @@ void a_master_keeps_small_changes_and_follows_its_owner(void**) {
   check(values_of(value, 2) == rounded(DDP_BF16, {255.875F, 255.75F}));
 }
 
-void norm_terms_decide_about_the_step(void**) {
+fake_gpu_case(norm_terms_decide_about_the_step) {
   float* const data = make_array<float>({3, 4});
   int64_t* const words = make_array(std::vector<int64_t>(ExactSum::kWords));
   ddp_gpu_gate* const gate = make_array<ddp_gpu_gate>({{}});
@@ -185,7 +185,7 @@ void norm_terms_decide_about_the_step(void**) {
   check(values_of(gate, 1)[0].skip == 1);
 }
 
-void the_largest_magnitude_is_kept_and_a_nan_is_above_all(void**) {
+fake_gpu_case(the_largest_magnitude_is_kept_and_a_nan_is_above_all) {
   float* const data = make_array<float>({1, -5, 3, -NAN});
   double* const largest = make_array<double>({0});
   auto* const bits = reinterpret_cast<uint64_t*>(largest);
@@ -200,7 +200,7 @@ void the_largest_magnitude_is_kept_and_a_nan_is_above_all(void**) {
   check(std::isnan(values_of(largest, 1)[0]));
 }
 
-void equal_bytes_have_equal_hashes(void**) {
+fake_gpu_case(equal_bytes_have_equal_hashes) {
   uint8_t* const data = make_array<uint8_t>({1, 2, 1, 2, 1, 3});
   uint64_t* const out = make_array<uint64_t>({0, 0, 0});
   const ddp_gpu_span spans[] = {{data, nullptr, 2}, {data + 2, nullptr, 2}, {data + 4, nullptr, 2}};
@@ -210,7 +210,7 @@ void equal_bytes_have_equal_hashes(void**) {
   check(hashes[0] == hashes[1] && hashes[0] != hashes[2]);
 }
 
-void wrong_arguments_are_refused(void**) {
+fake_gpu_case(wrong_arguments_are_refused) {
   float* const data = make_array<float>({1});
   const ddp_gpu_span span{data, data, 1}, negative{data, data, -1};
   const auto refused = [](int32_t code) { check_equal(api.error_kind(code), DDP_GPU_BAD_ARGUMENT); };
@@ -223,7 +223,7 @@ void wrong_arguments_are_refused(void**) {
   assert_ok(api.move(nullptr, 0, DDP_F32, DDP_F32, 1, kInfinity, nullptr, nullptr));
 }
 
-void batch_norm_forward_is_the_cpus(void**) {
+fake_gpu_case(batch_norm_forward_is_the_cpus) {
   const std::vector<float> x = some_floats(12, 0.5F);  // [2, 3, 2]
   const ddp_gpu_batch batch{2, 3, 2, DDP_F32, 0};
   float* const data = make_array(x);
@@ -253,7 +253,7 @@ void batch_norm_forward_is_the_cpus(void**) {
   check(values_of(mean, 3)[1] == static_cast<float>(moments.mean[1]));
 }
 
-void batch_norm_backward_is_the_cpus(void**) {
+fake_gpu_case(batch_norm_backward_is_the_cpus) {
   const std::vector<float> x = some_floats(6, 0.5F), dy = some_floats(6, 0.25F);  // [2, 3]
   const ddp_gpu_batch batch{2, 3, 1, DDP_F32, 0};
   const std::vector<float> means{1, 2, 3}, invstds{0.5F, 0.25F, 2};
@@ -286,24 +286,3 @@ void batch_norm_backward_is_the_cpus(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(move_converts_scales_and_limits),
-      fake_gpu_test(move_into_f64_multiplies_in_f64),
-      fake_gpu_test(spans_are_read_before_the_call_returns),
-      fake_gpu_test(the_stop_word_counts_when_the_kernel_runs),
-      fake_gpu_test(exchange_swaps_bytes),
-      fake_gpu_test(an_average_moves_towards_its_values),
-      fake_gpu_test(adam_is_the_cpus),
-      fake_gpu_test(a_gate_replaces_the_scale_or_skips),
-      fake_gpu_test(a_master_keeps_small_changes_and_follows_its_owner),
-      fake_gpu_test(norm_terms_decide_about_the_step),
-      fake_gpu_test(the_largest_magnitude_is_kept_and_a_nan_is_above_all),
-      fake_gpu_test(equal_bytes_have_equal_hashes),
-      fake_gpu_test(wrong_arguments_are_refused),
-      fake_gpu_test(batch_norm_forward_is_the_cpus),
-      fake_gpu_test(batch_norm_backward_is_the_cpus),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.kernels", tests, nullptr, nullptr);
-}

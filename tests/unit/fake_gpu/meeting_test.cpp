@@ -12,7 +12,7 @@ using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 /// NCCL registers what it works on there.
-void the_hosts_meet_in_a_captured_collective(void**) {
+fake_gpu_case(the_hosts_meet_in_a_captured_collective) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();
   std::atomic<int> looks{0};
@@ -36,7 +36,7 @@ void the_hosts_meet_in_a_captured_collective(void**) {
   check_equal(live().communicators, 0);
 }
 
-void an_abort_does_not_end_the_meeting(void**) {
+fake_gpu_case(an_abort_does_not_end_the_meeting) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();
   std::atomic<bool> aborted{false};
@@ -61,11 +61,3 @@ void an_abort_does_not_end_the_meeting(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(the_hosts_meet_in_a_captured_collective),
-      fake_gpu_test(an_abort_does_not_end_the_meeting),
-  };
-  return cmocka_run_group_tests_name("fake_gpu_meeting", tests, nullptr, nullptr);
-}

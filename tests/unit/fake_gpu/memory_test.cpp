@@ -24,7 +24,7 @@ bool faults(const void* address) {
   return failed;
 }
 
-void a_host_that_reads_device_memory_faults(void**) {
+fake_gpu_case(a_host_that_reads_device_memory_faults) {
   void *device = nullptr, *nccl_memory = nullptr, *host = nullptr, *pinned = nullptr;
   assert_ok(api.alloc(&device, 64));
   assert_ok(nccl().mem_alloc(&nccl_memory, 64));
@@ -33,7 +33,7 @@ void a_host_that_reads_device_memory_faults(void**) {
   check(!faults(host));
 }
 
-void blocks_are_aligned_and_not_zeroed_but_pinned_ones_are(void**) {
+fake_gpu_case(blocks_are_aligned_and_not_zeroed_but_pinned_ones_are) {
   void *device = nullptr, *host = nullptr, *pinned = nullptr;
   assert_ok(api.alloc(&device, 100));
   check_equal(reinterpret_cast<uintptr_t>(device) % 256, 0);
@@ -45,7 +45,7 @@ void blocks_are_aligned_and_not_zeroed_but_pinned_ones_are(void**) {
   check_equal(values_of(static_cast<uint8_t*>(pinned), 100)[99], 7);
 }
 
-void a_pointer_tells_its_device(void**) {
+fake_gpu_case(a_pointer_tells_its_device) {
   assert_ok(api.set_device(3));
   void *device = nullptr, *host = nullptr, *pinned = nullptr;
   assert_ok(api.alloc(&device, 100));
@@ -64,7 +64,7 @@ void a_pointer_tells_its_device(void**) {
   expect_on(device, -1, 1);
 }
 
-void what_lives_is_counted(void**) {
+fake_gpu_case(what_lives_is_counted) {
   check_equal(live().total(), 0);
   void *device = nullptr, *host = nullptr;
   assert_ok(api.alloc(&device, 100));
@@ -81,7 +81,7 @@ void what_lives_is_counted(void**) {
   check_equal(live().total(), 0);
 }
 
-void a_device_can_be_full(void**) {
+fake_gpu_case(a_device_can_be_full) {
   reset(Options{.devices = 1, .device_bytes = 1 << 20});
   void *first = nullptr, *second = nullptr;
   assert_ok(api.alloc(&first, 600 << 10));
@@ -95,7 +95,7 @@ void a_device_can_be_full(void**) {
   assert_ok(api.free(second));
 }
 
-void freed_memory_is_recognised(void**) {
+fake_gpu_case(freed_memory_is_recognised) {
   float* const array = make_array<float>({1, 2, 3});
   assert_ok(api.free(array));
   assert_ok(api.fill(array, 0, 4, nullptr));
@@ -104,7 +104,7 @@ void freed_memory_is_recognised(void**) {
   assert_violation("no live block begins");
 }
 
-void an_operation_that_leaves_its_block_is_recognised(void**) {
+fake_gpu_case(an_operation_that_leaves_its_block_is_recognised) {
   float* const array = make_array<float>({1, 2, 3});
   assert_ok(api.fill(array + 1, 0, 12, nullptr));
   assert_violation("leaves its block of 12 bytes");
@@ -115,7 +115,7 @@ void an_operation_that_leaves_its_block_is_recognised(void**) {
   assert_violation("is not allocated");
 }
 
-void a_kernel_with_host_memory_is_recognised(void**) {
+fake_gpu_case(a_kernel_with_host_memory_is_recognised) {
   float host = 1;
   void *pinned_host = nullptr, *pinned = nullptr;
   assert_ok(api.host_alloc(&pinned_host, &pinned, 64));
@@ -128,7 +128,7 @@ void a_kernel_with_host_memory_is_recognised(void**) {
   check_equal(static_cast<char*>(pinned_host)[0], 1);
 }
 
-void memory_is_freed_with_its_device_current(void**) {
+fake_gpu_case(memory_is_freed_with_its_device_current) {
   assert_ok(api.set_device(1));
   void* memory = nullptr;
   assert_ok(api.alloc(&memory, 10));
@@ -136,7 +136,7 @@ void memory_is_freed_with_its_device_current(void**) {
   assert_violation("free is called for device 1 while device 0 is current");
 }
 
-void free_waits_for_its_device_alone(void**) {
+fake_gpu_case(free_waits_for_its_device_alone) {
   void* const stream = make_stream();
   uint8_t* const array = make_array<uint8_t>({1});
   assert_ok(api.set_device(1));
@@ -161,14 +161,14 @@ void free_waits_for_its_device_alone(void**) {
   check_equal(live().allocations, 0);
 }
 
-void memory_of_another_device_is_recognised(void**) {
+fake_gpu_case(memory_of_another_device_is_recognised) {
   float* const array = make_array<float>({1, 2, 3});
   assert_ok(api.set_device(1));
   assert_ok(api.fill(array, 0, 4, nullptr));
   assert_violation("is memory of device 0");
 }
 
-void memory_goes_back_the_way_it_came(void**) {
+fake_gpu_case(memory_goes_back_the_way_it_came) {
   void* memory = nullptr;
   assert_ok(nccl().mem_alloc(&memory, 64));
   check(api.free(memory) != 0);
@@ -176,7 +176,7 @@ void memory_goes_back_the_way_it_came(void**) {
   assert_ok(nccl().mem_free(memory));
 }
 
-void copies_go_between_all_kinds_of_memory(void**) {
+fake_gpu_case(copies_go_between_all_kinds_of_memory) {
   float* const array = make_array<float>({1, 2, 3});
   float host[3] = {4, 5, 6}, back[3] = {};
   assert_ok(api.copy(array, host, sizeof host, nullptr));
@@ -193,22 +193,3 @@ void copies_go_between_all_kinds_of_memory(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(a_host_that_reads_device_memory_faults),
-      fake_gpu_test(blocks_are_aligned_and_not_zeroed_but_pinned_ones_are),
-      fake_gpu_test(a_pointer_tells_its_device),
-      fake_gpu_test(what_lives_is_counted),
-      fake_gpu_test(a_device_can_be_full),
-      fake_gpu_test(freed_memory_is_recognised),
-      fake_gpu_test(an_operation_that_leaves_its_block_is_recognised),
-      fake_gpu_test(a_kernel_with_host_memory_is_recognised),
-      fake_gpu_test(memory_is_freed_with_its_device_current),
-      fake_gpu_test(free_waits_for_its_device_alone),
-      fake_gpu_test(memory_of_another_device_is_recognised),
-      fake_gpu_test(memory_goes_back_the_way_it_came),
-      fake_gpu_test(copies_go_between_all_kinds_of_memory),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.memory", tests, nullptr, nullptr);
-}

@@ -13,7 +13,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-void a_sum_is_the_sum_of_all_ranks(void**) {
+fake_gpu_case(a_sum_is_the_sum_of_all_ranks) {
   on_world(3, [](int32_t rank, void* comm) {
     const auto r = static_cast<float>(rank);
     float* const data = make_array<float>({1 + r, 10 * r});
@@ -25,7 +25,7 @@ void a_sum_is_the_sum_of_all_ranks(void**) {
   check_equal(live().communicators, 0);
 }
 
-void numbers_of_16_bits_are_added_in_f32(void**) {
+fake_gpu_case(numbers_of_16_bits_are_added_in_f32) {
   on_world(3, [](int32_t rank, void* comm) {
     constexpr uint16_t kOf256 = 0x4380, kOf1 = 0x3F80, kOf258 = 0x4381;  // BF16 has 8 bits: 256 + 1 would stay 256
     uint16_t* const data = make_array<uint16_t>({rank == 0 ? kOf256 : kOf1});
@@ -35,7 +35,7 @@ void numbers_of_16_bits_are_added_in_f32(void**) {
   });
 }
 
-void minimum_and_maximum_of_whole_numbers(void**) {
+fake_gpu_case(minimum_and_maximum_of_whole_numbers) {
   on_world(3, [](int32_t rank, void* comm) {
     int64_t* const data = make_array<int64_t>({rank, -rank});
     int64_t* const out = make_array<int64_t>({0, 0, 0, 0});
@@ -46,7 +46,7 @@ void minimum_and_maximum_of_whole_numbers(void**) {
   });
 }
 
-void scatter_gather_and_broadcast_work_in_place(void**) {
+fake_gpu_case(scatter_gather_and_broadcast_work_in_place) {
   on_world(2, [](int32_t rank, void* comm) {
     const auto r = static_cast<float>(rank);
     float* const data = make_array<float>({1, 2 + r, 3, 4 + r});
@@ -64,7 +64,7 @@ void scatter_gather_and_broadcast_work_in_place(void**) {
   });
 }
 
-void grouped_operations_run_at_the_end_of_the_group(void**) {
+fake_gpu_case(grouped_operations_run_at_the_end_of_the_group) {
   on_world(2, [](int32_t, void* comm) {
     float* const data = make_array<float>({1, 2});
     check_equal(n.group_start(), 0);
@@ -77,7 +77,7 @@ void grouped_operations_run_at_the_end_of_the_group(void**) {
   });
 }
 
-void operations_of_one_group_must_not_touch_the_same_bytes(void**) {
+fake_gpu_case(operations_of_one_group_must_not_touch_the_same_bytes) {
   on_world(1, [](int32_t, void* comm) {
     float* const data = make_array<float>({1, 2});
     n.group_start();
@@ -89,7 +89,7 @@ void operations_of_one_group_must_not_touch_the_same_bytes(void**) {
   assert_violation("operation 1 of a group");
 }
 
-void two_ranks_on_one_device_are_refused(void**) {
+fake_gpu_case(two_ranks_on_one_device_are_refused) {
   const Id id = make_id();
   auto other = later([&] {
     void* comm = nullptr;
@@ -102,7 +102,7 @@ void two_ranks_on_one_device_are_refused(void**) {
   check_equal(live().communicators, 0);
 }
 
-void different_counts_are_recognised_and_leave_rubbish(void**) {
+fake_gpu_case(different_counts_are_recognised_and_leave_rubbish) {
   on_world(2, [](int32_t rank, void* comm) {
     float* const data = make_array<float>({1, 2});
     check_equal(n.all_reduce(data, data, rank + 1, DDP_F32, DDP_GPU_SUM, comm, nullptr), 0);
@@ -112,7 +112,7 @@ void different_counts_are_recognised_and_leave_rubbish(void**) {
   assert_violation("disagree about collective 0");
 }
 
-void different_roots_types_and_operations_are_recognised(void**) {
+fake_gpu_case(different_roots_types_and_operations_are_recognised) {
   on_world(2, [](int32_t rank, void* comm) {
     float* const data = make_array<float>({1, 2});
     n.broadcast(data, data, 1, DDP_F32, rank, comm, nullptr);
@@ -127,7 +127,7 @@ void different_roots_types_and_operations_are_recognised(void**) {
   clear_violations();
 }
 
-void overlapping_buffers_that_are_not_in_place_are_recognised(void**) {
+fake_gpu_case(overlapping_buffers_that_are_not_in_place_are_recognised) {
   on_world(1, [](int32_t, void* comm) {
     float* const data = make_array<float>({1, 2, 3});
     n.all_reduce(data, data + 1, 2, DDP_F32, DDP_GPU_SUM, comm, nullptr);
@@ -136,7 +136,7 @@ void overlapping_buffers_that_are_not_in_place_are_recognised(void**) {
   assert_violation("overlap and are not in place");
 }
 
-void a_missing_rank_hangs_the_others_until_they_abort(void**) {
+fake_gpu_case(a_missing_rank_hangs_the_others_until_they_abort) {
   const Id id = make_id();
   on_ranks(2, [&](int32_t rank) {
     void* comm = nullptr;
@@ -156,7 +156,7 @@ void a_missing_rank_hangs_the_others_until_they_abort(void**) {
   check_equal(live().communicators, 0);
 }
 
-void a_communicator_that_a_thread_makes_must_not_be_aborted(void**) {
+fake_gpu_case(a_communicator_that_a_thread_makes_must_not_be_aborted) {
   const Id id = make_id();
   void* comm = nullptr;
   int32_t result = 0;
@@ -171,7 +171,7 @@ void a_communicator_that_a_thread_makes_must_not_be_aborted(void**) {
   assert_violation("which is gone");
 }
 
-void calls_may_return_before_they_are_over(void**) {
+fake_gpu_case(calls_may_return_before_they_are_over) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();
   on_ranks(2, [&](int32_t rank) {
@@ -188,7 +188,7 @@ void calls_may_return_before_they_are_over(void**) {
   });
 }
 
-void the_next_call_must_not_come_before_one_is_over(void**) {
+fake_gpu_case(the_next_call_must_not_come_before_one_is_over) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();
   void* comm = nullptr;
@@ -200,7 +200,7 @@ void the_next_call_must_not_come_before_one_is_over(void**) {
   check_equal(n.comm_abort(comm), 0);
 }
 
-void a_communicator_that_does_not_block_can_be_aborted_half_made(void**) {
+fake_gpu_case(a_communicator_that_does_not_block_can_be_aborted_half_made) {
   reset(Options{.nccl_looks = 4});
   const Id id = make_id();
   void* comm = nullptr;
@@ -212,7 +212,7 @@ void a_communicator_that_does_not_block_can_be_aborted_half_made(void**) {
   check_equal(live().communicators, 0);
 }
 
-void init_and_finalize_can_be_made_to_hang(void**) {
+fake_gpu_case(init_and_finalize_can_be_made_to_hang) {
   delay_nccl(NcclCall::kInit, 0, -1);
   const Id id = make_id();
   void* comm = nullptr;
@@ -231,7 +231,7 @@ void init_and_finalize_can_be_made_to_hang(void**) {
   finalizing.get();
 }
 
-void an_error_that_comes_later_is_reported(void**) {
+fake_gpu_case(an_error_that_comes_later_is_reported) {
   on_world(2, [](int32_t rank, void* comm) {
     int32_t result = 7;
     check_equal(n.comm_async_error(comm, &result), 0);
@@ -245,7 +245,7 @@ void an_error_that_comes_later_is_reported(void**) {
   });
 }
 
-void two_threads_in_one_communicator_are_recognised(void**) {
+fake_gpu_case(two_threads_in_one_communicator_are_recognised) {
   delay_nccl(NcclCall::kFinalize, 0, -1);
   const Id id = make_id();
   void* comm = nullptr;
@@ -261,7 +261,7 @@ void two_threads_in_one_communicator_are_recognised(void**) {
   assert_violation("used by two threads at once");
 }
 
-void registered_memory_is_counted_and_must_not_be_freed(void**) {
+fake_gpu_case(registered_memory_is_counted_and_must_not_be_freed) {
   on_world(1, [](int32_t, void* comm) {
     void *memory = nullptr, *handle = nullptr;
     check_equal(n.mem_alloc(&memory, 64), 0);
@@ -274,7 +274,7 @@ void registered_memory_is_counted_and_must_not_be_freed(void**) {
   });
 }
 
-void hosts_meet_in_a_collective_on_registered_memory(void**) {
+fake_gpu_case(hosts_meet_in_a_collective_on_registered_memory) {
   std::atomic<bool> late{false}, returned{false};
   on_world(2, [&](int32_t rank, void* comm) {
     void *memory = nullptr, *handle = nullptr;
@@ -294,7 +294,7 @@ void hosts_meet_in_a_collective_on_registered_memory(void**) {
   });
 }
 
-void memory_in_use_must_not_be_freed(void**) {
+fake_gpu_case(memory_in_use_must_not_be_freed) {
   on_world(1, [](int32_t, void* comm) {
     void* memory = nullptr;
     check_equal(n.mem_alloc(&memory, 64), 0);
@@ -304,7 +304,7 @@ void memory_in_use_must_not_be_freed(void**) {
   });
 }
 
-void opening_it_can_fail(void**) {
+fake_gpu_case(opening_it_can_fail) {
   const ddp_nccl_table* table = nullptr;
   char error[64] = "";
   reset(Options{.nccl_version = 21403});
@@ -322,7 +322,7 @@ void opening_it_can_fail(void**) {
 }
 
 /// From three ranks on: (b + c) + a and not (a + b) + c.
-void sums_are_not_in_the_order_of_the_cpu(void**) {
+fake_gpu_case(sums_are_not_in_the_order_of_the_cpu) {
   on_world(3, [](int32_t rank, void* comm) {
     const float numbers[] = {1.0F, 0x1p24F, -0x1p24F};
     float* const data = make_array<float>({numbers[rank]});
@@ -333,32 +333,3 @@ void sums_are_not_in_the_order_of_the_cpu(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(a_sum_is_the_sum_of_all_ranks),
-      fake_gpu_test(numbers_of_16_bits_are_added_in_f32),
-      fake_gpu_test(minimum_and_maximum_of_whole_numbers),
-      fake_gpu_test(scatter_gather_and_broadcast_work_in_place),
-      fake_gpu_test(grouped_operations_run_at_the_end_of_the_group),
-      fake_gpu_test(operations_of_one_group_must_not_touch_the_same_bytes),
-      fake_gpu_test(two_ranks_on_one_device_are_refused),
-      fake_gpu_test(different_counts_are_recognised_and_leave_rubbish),
-      fake_gpu_test(different_roots_types_and_operations_are_recognised),
-      fake_gpu_test(overlapping_buffers_that_are_not_in_place_are_recognised),
-      fake_gpu_test(a_missing_rank_hangs_the_others_until_they_abort),
-      fake_gpu_test(a_communicator_that_a_thread_makes_must_not_be_aborted),
-      fake_gpu_test(calls_may_return_before_they_are_over),
-      fake_gpu_test(the_next_call_must_not_come_before_one_is_over),
-      fake_gpu_test(a_communicator_that_does_not_block_can_be_aborted_half_made),
-      fake_gpu_test(init_and_finalize_can_be_made_to_hang),
-      fake_gpu_test(an_error_that_comes_later_is_reported),
-      fake_gpu_test(two_threads_in_one_communicator_are_recognised),
-      fake_gpu_test(registered_memory_is_counted_and_must_not_be_freed),
-      fake_gpu_test(hosts_meet_in_a_collective_on_registered_memory),
-      fake_gpu_test(memory_in_use_must_not_be_freed),
-      fake_gpu_test(opening_it_can_fail),
-      fake_gpu_test(sums_are_not_in_the_order_of_the_cpu),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.nccl", tests, nullptr, nullptr);
-}

@@ -12,7 +12,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
-void a_communicator_says_whose_it_is(void**) {
+fake_gpu_case(a_communicator_says_whose_it_is) {
   on_world(3, [](int32_t rank, void* comm) {
     int32_t size = 0, number = 0, device = 0;
     check_equal(n.comm_count(comm, &size), 0);
@@ -45,7 +45,7 @@ void on_crossed_worlds(const std::function<void(void*, void*)>& then) {
   });
 }
 
-void a_device_without_room_lets_crossed_collectives_hang(void**) {
+fake_gpu_case(a_device_without_room_lets_crossed_collectives_hang) {
   on_crossed_worlds([](void* one, void* two) {
     check(wait_idle());
     for (void* const comm : {one, two}) {
@@ -66,11 +66,3 @@ void a_device_without_room_lets_crossed_collectives_hang(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(a_communicator_says_whose_it_is),
-      fake_gpu_test(a_device_without_room_lets_crossed_collectives_hang),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.nccl_users", tests, nullptr, nullptr);
-}

@@ -28,7 +28,7 @@ void begin_late(int64_t late_ms) {
   reset(options);
 }
 
-void late_work_is_done_when_somebody_waits_for_it(void**) {
+fake_gpu_case(late_work_is_done_when_somebody_waits_for_it) {
   begin_late(60'000);
   int* const memory = make_array<int>({1});
   void* const stream = make_stream();
@@ -39,7 +39,7 @@ void late_work_is_done_when_somebody_waits_for_it(void**) {
   check_equal(values_of(memory, 1)[0], 0);
 }
 
-void late_work_is_done_by_itself_too(void**) {
+fake_gpu_case(late_work_is_done_by_itself_too) {
   begin_late(20);
   int* const memory = make_array<int>({1});
   assert_ok(api.fill(memory, 0, 4, make_stream()));
@@ -47,7 +47,7 @@ void late_work_is_done_by_itself_too(void**) {
   check_equal(values_of(memory, 1)[0], 0);
 }
 
-void streams_that_nothing_orders_overtake_each_other(void**) {
+fake_gpu_case(streams_that_nothing_orders_overtake_each_other) {
   begin_late(3);
   int first_won = 0, second_won = 0;
   void *const first = make_stream(), *const second = make_stream();
@@ -63,7 +63,7 @@ void streams_that_nothing_orders_overtake_each_other(void**) {
   clear_violations();
 }
 
-void a_late_copy_from_pageable_memory_reads_what_is_there_then(void**) {
+fake_gpu_case(a_late_copy_from_pageable_memory_reads_what_is_there_then) {
   begin_late(60'000);
   int* const memory = make_array<int>({0});
   int source = 1, target = 0;
@@ -76,7 +76,7 @@ void a_late_copy_from_pageable_memory_reads_what_is_there_then(void**) {
   check_equal(target, 2);
 }
 
-void a_query_sees_the_end_two_queries_late_unless_the_host_knows_it(void**) {
+fake_gpu_case(a_query_sees_the_end_two_queries_late_unless_the_host_knows_it) {
   begin_late(1);
   int* const memory = make_array<int>({0});
   void *const stream = make_stream(), *const event = make_event();
@@ -96,7 +96,7 @@ void a_query_sees_the_end_two_queries_late_unless_the_host_knows_it(void**) {
   check_equal(done, 1);
 }
 
-void what_may_be_slow_is(void**) {
+fake_gpu_case(what_may_be_slow_is) {
   Options options;
   options.slow_init_ms = 60;
   reset(options);
@@ -106,7 +106,7 @@ void what_may_be_slow_is(void**) {
   check(ms_of([&] { assert_ok(api.fill(memory, 1, 8, nullptr)); }) < 1000);
 }
 
-void the_environment_chooses(void**) {
+fake_gpu_case(the_environment_chooses) {
   check(::setenv(kModes, "late=60000,slow_init=12", 1) == 0);
   reset();
   check(::unsetenv(kModes) == 0);
@@ -116,7 +116,7 @@ void the_environment_chooses(void**) {
   check(!wait_idle(20));
 }
 
-void a_rank_that_ends_is_held_and_its_streams_stand_still(void**) {
+fake_gpu_case(a_rank_that_ends_is_held_and_its_streams_stand_still) {
   std::atomic<bool> told{false};
   assert_ok(api.set_device(1));
   int* const memory = make_array<int>({1});
@@ -156,7 +156,7 @@ int signal_of(const std::function<void()>& body) {
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-void a_fork_that_calls_is_seen_in_its_parent(void**) {
+fake_gpu_case(a_fork_that_calls_is_seen_in_its_parent) {
   void *host = nullptr, *pinned = nullptr;
   assert_ok(api.host_alloc(&host, &pinned, 64));
   check_equal(signal_of([] { (void)api.synchronize(); }), 0);
@@ -168,18 +168,3 @@ void a_fork_that_calls_is_seen_in_its_parent(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(late_work_is_done_when_somebody_waits_for_it),
-      fake_gpu_test(late_work_is_done_by_itself_too),
-      fake_gpu_test(streams_that_nothing_orders_overtake_each_other),
-      fake_gpu_test(a_late_copy_from_pageable_memory_reads_what_is_there_then),
-      fake_gpu_test(a_query_sees_the_end_two_queries_late_unless_the_host_knows_it),
-      fake_gpu_test(what_may_be_slow_is),
-      fake_gpu_test(the_environment_chooses),
-      fake_gpu_test(a_rank_that_ends_is_held_and_its_streams_stand_still),
-      fake_gpu_test(a_fork_that_calls_is_seen_in_its_parent),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.pessimist", tests, nullptr, nullptr);
-}

@@ -30,7 +30,7 @@ struct Two {
   }
 };
 
-void a_planted_race_is_found_and_named(void**) {
+fake_gpu_case(a_planted_race_is_found_and_named) {
   const Two t = Two::held();
   assert_ok(api.fill(t.array, 2, 4, t.first));
   assert_ok(api.fill(t.array + 3, 3, 1, t.second));
@@ -45,7 +45,7 @@ void a_planted_race_is_found_and_named(void**) {
   clear_violations();
 }
 
-void it_is_found_also_when_the_first_was_over_long_ago(void**) {
+fake_gpu_case(it_is_found_also_when_the_first_was_over_long_ago) {
   const Two t;
   assert_ok(api.fill(t.array, 2, 4, t.first));
   check(wait_idle());  // the test knows, the program does not
@@ -53,34 +53,34 @@ void it_is_found_also_when_the_first_was_over_long_ago(void**) {
   assert_violation("reads bytes that fill #1");
 }
 
-void reading_before_a_write_is_found(void**) {
+fake_gpu_case(reading_before_a_write_is_found) {
   const Two t = Two::held();
   assert_ok(api.copy(t.other, t.array, 4, t.first));
   assert_ok(api.fill(t.array, 2, 4, t.second));
   assert_violation("writes bytes that copy #1 (stream 1 of device 0) reads");
 }
 
-void two_readers_are_no_race(void**) {
+fake_gpu_case(two_readers_are_no_race) {
   const Two t;
   uint8_t* const third = make_array<uint8_t>({1, 1, 1, 1});
   assert_ok(api.copy(t.other, t.array, 4, t.first));
   assert_ok(api.copy(third, t.array, 4, t.second));
 }
 
-void neighbours_are_no_race(void**) {
+fake_gpu_case(neighbours_are_no_race) {
   const Two t;
   assert_ok(api.fill(t.array, 2, 2, t.first));
   assert_ok(api.fill(t.array + 2, 2, 2, t.second));
 }
 
-void an_event_gives_an_order(void**) {
+fake_gpu_case(an_event_gives_an_order) {
   const Two t;
   assert_ok(api.fill(t.array, 2, 4, t.first));
   t.hand_over();
   assert_ok(api.fill(t.array, 3, 4, t.second));
 }
 
-void an_event_recorded_too_early_gives_none(void**) {
+fake_gpu_case(an_event_recorded_too_early_gives_none) {
   const Two t = Two::held();
   t.hand_over();
   assert_ok(api.fill(t.array, 2, 4, t.first));
@@ -88,7 +88,7 @@ void an_event_recorded_too_early_gives_none(void**) {
   assert_violation("race: fill #2");
 }
 
-void an_order_goes_through_a_third_stream(void**) {
+fake_gpu_case(an_order_goes_through_a_third_stream) {
   const Two t;
   void *const third = make_stream(), *const event = make_event();
   assert_ok(api.fill(t.array, 2, 4, t.first));
@@ -98,7 +98,7 @@ void an_order_goes_through_a_third_stream(void**) {
   assert_ok(api.fill(t.array, 3, 4, third));
 }
 
-void waiting_on_the_host_gives_an_order(void**) {
+fake_gpu_case(waiting_on_the_host_gives_an_order) {
   const Two t;
   assert_ok(api.fill(t.array, 2, 4, t.first));
   assert_ok(api.stream_synchronize(t.first));
@@ -110,7 +110,7 @@ void waiting_on_the_host_gives_an_order(void**) {
   assert_ok(api.fill(t.array, 5, 4, t.second));
 }
 
-void asking_whether_it_is_done_gives_an_order_but_not_to_the_watchdog(void**) {
+fake_gpu_case(asking_whether_it_is_done_gives_an_order_but_not_to_the_watchdog) {
   const Two t;
   int32_t done = 0;
   assert_ok(api.fill(t.array, 2, 4, t.first));
@@ -126,7 +126,7 @@ void asking_whether_it_is_done_gives_an_order_but_not_to_the_watchdog(void**) {
   later([&] { assert_ok(api.fill(t.array, 4, 4, t.first)); }).get();  // also by another thread
 }
 
-void freed_memory_has_no_past(void**) {
+fake_gpu_case(freed_memory_has_no_past) {
   reset(Options{.devices = 1, .device_bytes = 4096});
   void *const first = make_stream(), *const second = make_stream();
   for (int i = 0; i < 20; ++i) {  // addresses come again
@@ -137,7 +137,7 @@ void freed_memory_has_no_past(void**) {
   }
 }
 
-void pinned_memory_is_watched_by_both_of_its_addresses(void**) {
+fake_gpu_case(pinned_memory_is_watched_by_both_of_its_addresses) {
   const Two t = Two::held();
   void *host = nullptr, *device = nullptr;
   assert_ok(api.host_alloc(&host, &device, 64));
@@ -146,7 +146,7 @@ void pinned_memory_is_watched_by_both_of_its_addresses(void**) {
   assert_violation("reads bytes that copy #1");
 }
 
-void a_communicators_operation_races_like_any_other(void**) {
+fake_gpu_case(a_communicators_operation_races_like_any_other) {
   char id[DDP_NCCL_ID_BYTES];
   check_equal(nccl().get_unique_id(id), 0);
   void* comm = nullptr;
@@ -179,7 +179,7 @@ struct Naive {
 
 /// The detector remembers only the last write of a byte: a race may hide an earlier one. So histories are compared up to the
 /// first.
-void random_histories_are_judged_as_by_comparing_all_pairs(void**) {
+fake_gpu_case(random_histories_are_judged_as_by_comparing_all_pairs) {
   int races = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     std::mt19937_64 random(seed);
@@ -204,23 +204,3 @@ void random_histories_are_judged_as_by_comparing_all_pairs(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(a_planted_race_is_found_and_named),
-      fake_gpu_test(it_is_found_also_when_the_first_was_over_long_ago),
-      fake_gpu_test(reading_before_a_write_is_found),
-      fake_gpu_test(two_readers_are_no_race),
-      fake_gpu_test(neighbours_are_no_race),
-      fake_gpu_test(an_event_gives_an_order),
-      fake_gpu_test(an_event_recorded_too_early_gives_none),
-      fake_gpu_test(an_order_goes_through_a_third_stream),
-      fake_gpu_test(waiting_on_the_host_gives_an_order),
-      fake_gpu_test(asking_whether_it_is_done_gives_an_order_but_not_to_the_watchdog),
-      fake_gpu_test(freed_memory_has_no_past),
-      fake_gpu_test(pinned_memory_is_watched_by_both_of_its_addresses),
-      fake_gpu_test(a_communicators_operation_races_like_any_other),
-      fake_gpu_test(random_histories_are_judged_as_by_comparing_all_pairs),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.races", tests, nullptr, nullptr);
-}

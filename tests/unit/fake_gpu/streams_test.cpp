@@ -18,7 +18,7 @@ bool is_done(void* event) {
   return done != 0;
 }
 
-void work_waits_while_its_stream_is_held(void**) {
+fake_gpu_case(work_waits_while_its_stream_is_held) {
   void *const stream = make_stream(), *const event = make_event();
   uint8_t* const array = make_array<uint8_t>({1, 1});
   pause(stream);
@@ -34,7 +34,7 @@ void work_waits_while_its_stream_is_held(void**) {
   check_equal(pending(stream), 0);
 }
 
-void the_default_stream_can_be_held_too(void**) {
+fake_gpu_case(the_default_stream_can_be_held_too) {
   uint8_t* const array = make_array<uint8_t>({1, 1});
   pause(nullptr);
   assert_ok(api.fill(array, 5, 2, nullptr));
@@ -45,7 +45,7 @@ void the_default_stream_can_be_held_too(void**) {
   check_equal(values_of(array, 2)[1], 5);
 }
 
-void a_held_device_holds_streams_that_are_made_later(void**) {
+fake_gpu_case(a_held_device_holds_streams_that_are_made_later) {
   pause_device(0);
   void* const stream = make_stream();
   uint8_t* const array = make_array<uint8_t>({1});
@@ -56,7 +56,7 @@ void a_held_device_holds_streams_that_are_made_later(void**) {
   check_equal(values_of(array, 1)[0], 5);
 }
 
-void a_stream_waits_for_an_event_of_another(void**) {
+fake_gpu_case(a_stream_waits_for_an_event_of_another) {
   void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
   uint8_t* const array = make_array<uint8_t>({1});
   pause(first);
@@ -70,7 +70,7 @@ void a_stream_waits_for_an_event_of_another(void**) {
   check_equal(values_of(array, 1)[0], 3);
 }
 
-void a_wait_is_for_the_recording_that_was_there(void**) {
+fake_gpu_case(a_wait_is_for_the_recording_that_was_there) {
   void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
   assert_ok(api.event_record(event, first));
   assert_ok(api.stream_wait(second, event));
@@ -82,7 +82,7 @@ void a_wait_is_for_the_recording_that_was_there(void**) {
   resume(first);
 }
 
-void an_event_that_was_never_recorded_is_done(void**) {
+fake_gpu_case(an_event_that_was_never_recorded_is_done) {
   void *const stream = make_stream(), *const event = make_event();
   check(is_done(event));
   assert_ok(api.event_synchronize(event));
@@ -90,7 +90,7 @@ void an_event_that_was_never_recorded_is_done(void**) {
   assert_ok(api.stream_synchronize(stream));
 }
 
-void synchronize_waits_for_all_streams_of_its_device(void**) {
+fake_gpu_case(synchronize_waits_for_all_streams_of_its_device) {
   void *const first = make_stream(), *const second = make_stream();
   assert_ok(api.set_device(1));
   void* const foreign = make_stream();
@@ -115,7 +115,7 @@ void synchronize_waits_for_all_streams_of_its_device(void**) {
   resume(foreign);
 }
 
-void events_tell_the_time_between_them(void**) {
+fake_gpu_case(events_tell_the_time_between_them) {
   void* const stream = make_stream();
   void *from = nullptr, *to = nullptr;
   assert_ok(api.event_create(&from, 1));
@@ -136,7 +136,7 @@ void events_tell_the_time_between_them(void**) {
   check_equal(api.error_kind(api.event_elapsed(from, make_event(), &ms)), DDP_GPU_BAD_ARGUMENT);
 }
 
-void a_destroyed_stream_finishes_its_work(void**) {
+fake_gpu_case(a_destroyed_stream_finishes_its_work) {
   void* const stream = make_stream();
   uint8_t* const array = make_array<uint8_t>({1});
   pause(stream);
@@ -151,7 +151,7 @@ void a_destroyed_stream_finishes_its_work(void**) {
   check_equal(live().streams, 0);
 }
 
-void destroyed_handles_are_recognised(void**) {
+fake_gpu_case(destroyed_handles_are_recognised) {
   void *const stream = make_stream(), *const event = make_event();
   assert_ok(api.stream_destroy(stream));
   assert_ok(api.event_destroy(event));
@@ -163,7 +163,7 @@ void destroyed_handles_are_recognised(void**) {
   check_equal(api.error_kind(api.stream_synchronize(&garbage)), DDP_GPU_BAD_ARGUMENT);
 }
 
-void a_launch_needs_the_device_of_its_stream(void**) {
+fake_gpu_case(a_launch_needs_the_device_of_its_stream) {
   void* const stream = make_stream();
   void* const event = make_event();
   uint8_t* const array = make_array<uint8_t>({1});
@@ -175,7 +175,7 @@ void a_launch_needs_the_device_of_its_stream(void**) {
   assert_ok(api.stream_wait(nullptr, event));  // across devices: allowed
 }
 
-void random_delays_change_no_result(void**) {
+fake_gpu_case(random_delays_change_no_result) {
   reset(Options{.seed = 42, .max_delay_us = 300});
   void *const first = make_stream(), *const second = make_stream(), *const event = make_event();
   uint8_t* const array = make_array<uint8_t>({0});
@@ -188,7 +188,7 @@ void random_delays_change_no_result(void**) {
   check_equal(values_of(array, 1)[0], 20);
 }
 
-void reset_ends_work_that_is_held(void**) {
+fake_gpu_case(reset_ends_work_that_is_held) {
   void* const stream = make_stream();
   pause(stream);
   uint8_t* const array = make_array<uint8_t>({0});
@@ -205,22 +205,3 @@ void reset_ends_work_that_is_held(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(work_waits_while_its_stream_is_held),
-      fake_gpu_test(the_default_stream_can_be_held_too),
-      fake_gpu_test(a_held_device_holds_streams_that_are_made_later),
-      fake_gpu_test(a_stream_waits_for_an_event_of_another),
-      fake_gpu_test(a_wait_is_for_the_recording_that_was_there),
-      fake_gpu_test(an_event_that_was_never_recorded_is_done),
-      fake_gpu_test(synchronize_waits_for_all_streams_of_its_device),
-      fake_gpu_test(events_tell_the_time_between_them),
-      fake_gpu_test(a_destroyed_stream_finishes_its_work),
-      fake_gpu_test(destroyed_handles_are_recognised),
-      fake_gpu_test(a_launch_needs_the_device_of_its_stream),
-      fake_gpu_test(random_delays_change_no_result),
-      fake_gpu_test(reset_ends_work_that_is_held),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.streams", tests, nullptr, nullptr);
-}

@@ -11,7 +11,7 @@ using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 /// Two messages for each pair, in a ring and back; all at once.
-void what_is_sent_is_received_in_order(void**) {
+fake_gpu_case(what_is_sent_is_received_in_order) {
   on_world(3, [](int32_t rank, void* comm) {
     const auto r = static_cast<float>(rank);
     float* const own = make_array<float>({r, 10 * r});
@@ -32,7 +32,7 @@ void what_is_sent_is_received_in_order(void**) {
   check(violations().empty());
 }
 
-void bytes_that_nobody_receives_are_a_violation(void**) {
+fake_gpu_case(bytes_that_nobody_receives_are_a_violation) {
   on_world(2, [](int32_t rank, void* comm) {
     float* const data = make_array<float>({1, 2});
     check_equal(n.group_start(), 0);
@@ -47,11 +47,3 @@ void bytes_that_nobody_receives_are_a_violation(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      fake_gpu_test(what_is_sent_is_received_in_order),
-      fake_gpu_test(bytes_that_nobody_receives_are_a_violation),
-  };
-  return cmocka_run_group_tests_name("fake_gpu.transfers", tests, nullptr, nullptr);
-}

@@ -100,7 +100,7 @@ std::vector<char> transfer(Seal& from, Seal& to, const std::vector<char>& data, 
   return came;
 }
 
-void everything_arrives_in_order_through_a_full_socket(void**) {
+ddp_case(everything_arrives_in_order_through_a_full_socket) {
   const Wire wire;
   const Sealed sealed = connect(wire);
   for (const size_t bytes : {size_t{1}, size_t{48}, size_t{16'384}, size_t{16'385}, size_t{1} << 20, size_t{3'000'001}}) {
@@ -110,7 +110,7 @@ void everything_arrives_in_order_through_a_full_socket(void**) {
   }
 }
 
-void a_byte_counts_as_sent_when_all_before_it_are_with_the_kernel(void**) {
+ddp_case(a_byte_counts_as_sent_when_all_before_it_are_with_the_kernel) {
   const Wire wire;
   const Sealed sealed = connect(wire);
   const std::vector<char> data = numbered(100'000);  // fits into what the seal collects, not into the socket
@@ -129,7 +129,7 @@ void a_byte_counts_as_sent_when_all_before_it_are_with_the_kernel(void**) {
   expect(came == data, "each byte once");
 }
 
-void keys_change_without_a_word(void**) {
+ddp_case(keys_change_without_a_word) {
   const Wire wire;
   const Sealed sealed = connect(wire, 50'000);
   const std::vector<char> data = numbered(1'000'000);
@@ -139,7 +139,7 @@ void keys_change_without_a_word(void**) {
   }
 }
 
-void an_end_with_another_key_is_refused_by_both(void**) {
+ddp_case(an_end_with_another_key_is_refused_by_both) {
   for (const bool listener_is_wrong : {false, true}) {
     const Wire wire;
     Seal a(wire.a, Seal::Role::kConnects, key_of(listener_is_wrong ? 1 : 2));
@@ -171,7 +171,7 @@ struct Impostor {
 };
 
 // TLS lets a server answer with a certificate in place of the key.
-void a_server_with_a_certificate_and_no_key_is_refused(void**) {
+ddp_case(a_server_with_a_certificate_and_no_key_is_refused) {
   const Wire wire;
   Seal a(wire.a, Seal::Role::kConnects, key_of(1));
   const Impostor impostor(wire.b);
@@ -223,7 +223,7 @@ void damage_is_noticed(const char* what, const Damage& damage) {
   expect(came.size() < 3 * message.size() && came == std::string(came.size(), 'x'), "what was believed was sent");
 }
 
-void whatever_happens_to_a_record_on_its_way_is_noticed(void**) {
+ddp_case(whatever_happens_to_a_record_on_its_way_is_noticed) {
   constexpr size_t kRecord = 1'000 + 5 + 17;  // head; type and tag
   for (size_t at = 0; at < kRecord; at += 7)
     damage_is_noticed("a changed byte", [at](std::string sent) {
@@ -241,7 +241,7 @@ void whatever_happens_to_a_record_on_its_way_is_noticed(void**) {
   });
 }
 
-void errors_of_the_program_are_not_the_links(void**) {
+ddp_case(errors_of_the_program_are_not_the_links) {
   const Wire wire;
   const Sealed sealed = connect(wire);
   char some[16];
@@ -252,7 +252,7 @@ void errors_of_the_program_are_not_the_links(void**) {
   expect(transfer(*sealed.a, *sealed.b, data, 48) == data, "one way");
 }
 
-void the_end_of_the_other_side_is_an_end(void**) {
+ddp_case(the_end_of_the_other_side_is_an_end) {
   Wire wire;
   const Sealed sealed = connect(wire);
   ::close(wire.a);
@@ -262,17 +262,3 @@ void the_end_of_the_other_side_is_an_end(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(everything_arrives_in_order_through_a_full_socket),
-      ddp_test(a_byte_counts_as_sent_when_all_before_it_are_with_the_kernel),
-      ddp_test(keys_change_without_a_word),
-      ddp_test(an_end_with_another_key_is_refused_by_both),
-      ddp_test(a_server_with_a_certificate_and_no_key_is_refused),
-      ddp_test(whatever_happens_to_a_record_on_its_way_is_noticed),
-      ddp_test(errors_of_the_program_are_not_the_links),
-      ddp_test(the_end_of_the_other_side_is_an_end),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

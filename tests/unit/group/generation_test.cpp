@@ -30,7 +30,7 @@ KeptItem cut(std::mt19937& random, const std::string& name, int64_t count, int32
 
 /// Every byte of every tensor is in one part, once; places in a part do not overlap; what a rank holds of a tensor that is
 /// cut comes from its own memory, in order.
-void every_byte_is_written_once(void**) {
+ddp_case(every_byte_is_written_once) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);
     const auto ranks = static_cast<int32_t>(1 + random() % 7);
@@ -65,7 +65,7 @@ void every_byte_is_written_once(void**) {
   }
 }
 
-void shares_are_even(void**) {
+ddp_case(shares_are_even) {
   const std::vector<KeptItem> items = {{"a", DDP_F32, 1'000'000, {}}, {"b", DDP_F64, 3, {}}};
   for (int32_t rank = 0; rank < 7; ++rank) {
     const int64_t bytes = end_of(pieces_of(items, 7, rank));
@@ -73,7 +73,7 @@ void shares_are_even(void**) {
   }
 }
 
-void tables_and_notes_come_back(void**) {
+ddp_case(tables_and_notes_come_back) {
   std::mt19937 random(1);
   KeptTable table{3, {0, 2}, {1, 2}, {cut(random, "cut", 100, 3), {"whole", DDP_F64, 9, {}}}};
   const KeptTable read = read_table(write_table(table));
@@ -85,7 +85,7 @@ void tables_and_notes_come_back(void**) {
   expect(note.epoch == 4 && note.step == 17 && note.bytes.size() == 4 && note.fields.size() == 2, "the note");
 }
 
-void bytes_that_cannot_be_are_refused(void**) {
+ddp_case(bytes_that_cannot_be_are_refused) {
   KeptTable none{0, {}, {}, {}};
   expect_contains(expect_error(DDP_ERROR_INTERNAL, [&] { (void)read_table(write_table(none)); }), "cannot be");
   Holdings wrong;
@@ -102,7 +102,7 @@ Holdings holding(const std::vector<HeldPart>& parts) {
   return read_holdings(write_holdings(made));
 }
 
-void the_newest_that_is_whole_is_taken(void**) {
+ddp_case(the_newest_that_is_whole_is_taken) {
   // Of three ranks the second has died. The last has its part of the generation before only, and its own of both.
   const std::vector<Holdings> all = {
       holding({{{1, 8}, 3, 0, true}, {{1, 7}, 3, 0, true}, {{1, 7}, 3, 1, false}}),
@@ -114,7 +114,7 @@ void the_newest_that_is_whole_is_taken(void**) {
 }
 
 /// A later set of buffers counts as newer, whole or not; a set that a recovery has begun and not ended is passed over.
-void a_set_that_is_not_whole_is_passed_over(void**) {
+ddp_case(a_set_that_is_not_whole_is_passed_over) {
   std::vector<Holdings> all = {holding({{{1, 9}, 2, 0, true}, {{1, 9}, 2, 1, false}, {{2, 10}, 2, 0, true}}), holding({})};
   expect(find_generation(all)->generation == GenerationName{1, 9}, "the old set");
   all[1] = holding({{{2, 10}, 2, 1, true}});
@@ -126,12 +126,3 @@ void a_set_that_is_not_whole_is_passed_over(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_byte_is_written_once),        ddp_test(shares_are_even),
-      ddp_test(tables_and_notes_come_back),        ddp_test(bytes_that_cannot_be_are_refused),
-      ddp_test(the_newest_that_is_whole_is_taken), ddp_test(a_set_that_is_not_whole_is_passed_over),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

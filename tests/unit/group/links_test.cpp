@@ -54,7 +54,7 @@ ddp_group_options with(ddp_links links) {
   return options;
 }
 
-void encrypted_links_need_a_token(void**) {
+ddp_case(encrypted_links_need_a_token) {
   const Pair open(false, false), closed(false, true);
   for (const ddp_links links : {DDP_LINKS_AUTO, DDP_LINKS_PLAIN}) group::require_links(open, with(links));
   for (const ddp_links links : {DDP_LINKS_AUTO, DDP_LINKS_PLAIN, DDP_LINKS_ENCRYPTED})
@@ -67,7 +67,7 @@ void encrypted_links_need_a_token(void**) {
 }
 
 // NCCL cannot encrypt.
-void encrypted_links_and_gpus_of_several_hosts_exclude_each_other(void**) {
+ddp_case(encrypted_links_and_gpus_of_several_hosts_exclude_each_other) {
   const Pair far(false, true), near(true, true);
   for (const ddp_links links : {DDP_LINKS_AUTO, DDP_LINKS_PLAIN}) group::require_gpu_links(far, with(links));
   group::require_gpu_links(near, with(DDP_LINKS_ENCRYPTED));
@@ -82,7 +82,7 @@ ddp_links resolved(ddp_links option, const char* environment) {
   return options.links;
 }
 
-void the_environment_decides_what_the_option_leaves_open(void**) {
+ddp_case(the_environment_decides_what_the_option_leaves_open) {
   expect(resolved(DDP_LINKS_AUTO, nullptr) == DDP_LINKS_AUTO && resolved(DDP_LINKS_AUTO, "") == DDP_LINKS_AUTO, "not set");
   expect(resolved(DDP_LINKS_AUTO, "encrypted") == DDP_LINKS_ENCRYPTED, "encrypted");
   expect(resolved(DDP_LINKS_AUTO, "plain") == DDP_LINKS_PLAIN, "plain");
@@ -91,7 +91,7 @@ void the_environment_decides_what_the_option_leaves_open(void**) {
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [] { (void)resolved(DDP_LINKS_AUTO, "yes"); }), "\"yes\"");
 }
 
-void a_connection_is_sealed_unless_it_stays_on_a_host_or_no_token_is_there(void**) {
+ddp_case(a_connection_is_sealed_unless_it_stays_on_a_host_or_no_token_is_there) {
   socket::auth::Key key{};
   key.fill(1);
   const auto seals = [&](ddp_links wanted, const char* listener, const socket::auth::Key& of) {
@@ -105,7 +105,7 @@ void a_connection_is_sealed_unless_it_stays_on_a_host_or_no_token_is_there(void*
   expect(!socket::Sealing{}.seals("10.0.0.1", key), "no module");
 }
 
-void a_module_without_seals_says_so(void**) {
+ddp_case(a_module_without_seals_says_so) {
   const socket::net::Socket none;
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED,
                                [&] { const socket::Seal seal(local_endpoint(), none, socket::Seal::End::kListens, {}); }),
@@ -113,14 +113,3 @@ void a_module_without_seals_says_so(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_environment_decides_what_the_option_leaves_open),
-      ddp_test(a_connection_is_sealed_unless_it_stays_on_a_host_or_no_token_is_there),
-      ddp_test(a_module_without_seals_says_so),
-      ddp_test(encrypted_links_need_a_token),
-      ddp_test(encrypted_links_and_gpus_of_several_hosts_exclude_each_other),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -31,7 +31,7 @@ std::vector<json> lines_of(const std::string& path) {
   return lines;
 }
 
-void a_group_that_is_created_is_one_line(void**) {
+ddp_case(a_group_that_is_created_is_one_line) {
   const TemporaryFolder folder;
   const LogTo log(folder.file("log"));
   for (const int size : {1, 3}) run_groups(size, [](group::Group& group, int) { group.barrier(); });
@@ -48,7 +48,7 @@ void a_group_that_is_created_is_one_line(void**) {
   }
 }
 
-void parts_are_dealt_out_without_a_gap(void**) {
+ddp_case(parts_are_dealt_out_without_a_gap) {
   const TemporaryFolder folder;
   const LogTo log(folder.file("log"));
   ddp_group_options options = world_options();
@@ -64,7 +64,7 @@ void parts_are_dealt_out_without_a_gap(void**) {
   expect_equal(next, 8, "parts in all");
 }
 
-void a_load_says_which_steps_are_in_the_checkpoint(void**) {
+ddp_case(a_load_says_which_steps_are_in_the_checkpoint) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   run_groups(2, [&](group::Group& group, int) {
@@ -85,7 +85,7 @@ void a_load_says_which_steps_are_in_the_checkpoint(void**) {
   expect(lines[2]["event"] == "loaded" && lines[2]["step"].is_null(), lines[2].dump());
 }
 
-void sub_groups_are_not_logged(void**) {
+ddp_case(sub_groups_are_not_logged) {
   const TemporaryFolder folder;
   const LogTo log(folder.file("log"));
   run_groups(2, [](group::Group& group, int rank) {
@@ -96,13 +96,13 @@ void sub_groups_are_not_logged(void**) {
   expect_equal(lines_of(folder.file("log")).size(), size_t{1}, "lines");
 }
 
-void a_file_that_cannot_be_written_is_no_failure(void**) {
+ddp_case(a_file_that_cannot_be_written_is_no_failure) {
   const TemporaryFolder folder;
   const LogTo log(folder.file("none/log"));
   run_groups(2, [](group::Group& group, int) { group.barrier(); });
 }
 
-void names_of_hosts_are_text(void**) {
+ddp_case(names_of_hosts_are_text) {
   run_groups(1, [](group::Group& group, int) {
     const json line = json::parse(group::membership_line(group.control(), group.options(), {"a\"b\\c\n", 7, -1}, "now"));
     expect(line["event"] == "a\"b\\c\n" && line["generation"] == 7 && line["step"].is_null(), line.dump());
@@ -110,11 +110,3 @@ void names_of_hosts_are_text(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_group_that_is_created_is_one_line),           ddp_test(parts_are_dealt_out_without_a_gap),
-      ddp_test(a_load_says_which_steps_are_in_the_checkpoint), ddp_test(sub_groups_are_not_logged),
-      ddp_test(a_file_that_cannot_be_written_is_no_failure),   ddp_test(names_of_hosts_are_text)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -28,7 +28,7 @@ void expect_soon(const Condition& condition, const char* what) {
   expect(condition(), what);
 }
 
-void all_run_once_in_their_order(void**) {
+ddp_case(all_run_once_in_their_order) {
   for (const Begin begin : kBoth) {
     CallState calls;
     const auto lane = std::make_shared<RequestLane>(calls, begin);
@@ -45,7 +45,7 @@ void all_run_once_in_their_order(void**) {
   }
 }
 
-void the_thread_that_waits_works_where_nothing_begins_at_once(void**) {
+ddp_case(the_thread_that_waits_works_where_nothing_begins_at_once) {
   CallState calls;
   const auto lane = std::make_shared<RequestLane>(calls, Begin::kLater);
   int here = 0;
@@ -58,7 +58,7 @@ void the_thread_that_waits_works_where_nothing_begins_at_once(void**) {
   lane->stop(Error());
 }
 
-void what_nobody_waits_for_runs(void**) {
+ddp_case(what_nobody_waits_for_runs) {
   for (const Begin begin : kBoth) {
     CallState calls;
     const auto lane = std::make_shared<RequestLane>(calls, begin);
@@ -70,7 +70,7 @@ void what_nobody_waits_for_runs(void**) {
   }
 }
 
-void an_error_is_that_of_its_request_alone(void**) {
+ddp_case(an_error_is_that_of_its_request_alone) {
   for (const Begin begin : kBoth) {
     CallState calls;
     const auto lane = std::make_shared<RequestLane>(calls, begin);
@@ -85,7 +85,7 @@ void an_error_is_that_of_its_request_alone(void**) {
   }
 }
 
-void a_wait_ends_when_time_is_up_and_the_request_stays(void**) {
+ddp_case(a_wait_ends_when_time_is_up_and_the_request_stays) {
   for (const Begin begin : kBoth) {
     CallState calls;
     const auto lane = std::make_shared<RequestLane>(calls, begin);
@@ -105,7 +105,7 @@ void a_wait_ends_when_time_is_up_and_the_request_stays(void**) {
   }
 }
 
-void a_stop_ends_what_has_not_begun(void**) {
+ddp_case(a_stop_ends_what_has_not_begun) {
   for (const Begin begin : kBoth) {
     CallState calls;
     auto lane = std::make_shared<RequestLane>(calls, begin);
@@ -129,16 +129,3 @@ void a_stop_ends_what_has_not_begun(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(all_run_once_in_their_order),
-      ddp_test(the_thread_that_waits_works_where_nothing_begins_at_once),
-      ddp_test(what_nobody_waits_for_runs),
-      ddp_test(an_error_is_that_of_its_request_alone),
-      ddp_test(a_wait_ends_when_time_is_up_and_the_request_stays),
-      ddp_test(a_stop_ends_what_has_not_begun),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

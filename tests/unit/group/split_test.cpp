@@ -9,19 +9,19 @@ namespace {
 
 using Ranks = std::vector<int32_t>;
 
-void halves_keep_the_order_of_the_parent(void**) {
+ddp_case(halves_keep_the_order_of_the_parent) {
   const std::vector<group::SplitWish> wishes = {{7, 0}, {7, 0}, {2, 0}, {2, 0}, {7, 0}};
   expect(group::split_members(wishes, 0) == Ranks{0, 1, 4}, "color 7");
   expect(group::split_members(wishes, 4) == Ranks{0, 1, 4}, "color 7, of its last rank");
   expect(group::split_members(wishes, 3) == Ranks{2, 3}, "color 2");
 }
 
-void keys_come_before_ranks(void**) {
+ddp_case(keys_come_before_ranks) {
   const std::vector<group::SplitWish> wishes = {{0, 3}, {0, -5}, {0, 3}, {0, 2'147'483'647}, {0, -2'147'483'647 - 1}};
   expect(group::split_members(wishes, 2) == Ranks{4, 1, 0, 2, 3}, "by key, then by rank");
 }
 
-void no_color_is_no_group(void**) {
+ddp_case(no_color_is_no_group) {
   const std::vector<group::SplitWish> wishes = {{-1, 0}, {0, 0}, {-1, 0}};
   expect(group::split_members(wishes, 0).empty(), "no color");
   expect(group::split_members(wishes, 1) == Ranks{1}, "alone");
@@ -29,13 +29,3 @@ void no_color_is_no_group(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(halves_keep_the_order_of_the_parent),
-      ddp_test(keys_come_before_ranks),
-      ddp_test(no_color_is_no_group),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

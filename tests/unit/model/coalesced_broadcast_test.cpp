@@ -23,7 +23,7 @@ std::vector<Tensor> tensors_of(const std::vector<int64_t>& sizes, std::vector<st
   return tensors;
 }
 
-void every_byte_is_in_one_message(void**) {
+ddp_case(every_byte_is_in_one_message) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<int64_t> sizes(random() % 40);
@@ -47,7 +47,7 @@ void every_byte_is_in_one_message(void**) {
   }
 }
 
-void tiny_tensors_share_a_message(void**) {
+ddp_case(tiny_tensors_share_a_message) {
   std::vector<std::vector<std::byte>> memory;
   expect_equal(model::plan_messages(tensors_of(std::vector<int64_t>(1000, 64), memory), kNoLimit).size(), size_t{1},
                "messages of 1000 tiny tensors");
@@ -55,7 +55,7 @@ void tiny_tensors_share_a_message(void**) {
                "messages with a large one between");
 }
 
-void all_ranks_receive_what_the_root_has(void**) {
+ddp_case(all_ranks_receive_what_the_root_has) {
   for (const int size : {1, 2, 3, 4})
     run_groups(size, [&](group::Group& group, int rank) {
       const int32_t root = size - 1;
@@ -75,14 +75,3 @@ void all_ranks_receive_what_the_root_has(void**) {
 
 }  // namespace
 }  // namespace ddp
-
-using namespace ddp;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(every_byte_is_in_one_message),
-      ddp_test(tiny_tensors_share_a_message),
-      ddp_test(all_ranks_receive_what_the_root_has),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

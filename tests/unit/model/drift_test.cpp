@@ -11,25 +11,25 @@ using namespace ddp::test;
 
 const std::vector<std::string> kNames = {"parameter \"a\"", "parameter \"b\""};
 
-void equal_replicas_give_no_verdict(void**) {
+ddp_case(equal_replicas_give_no_verdict) {
   expect(!model::judge(kNames, {{1, 2}, {1, 2}, {1, 2}}), "equal");
   expect(!model::judge(kNames, {{1, 2}}), "one rank");
   expect(!model::judge({}, {{}, {}}), "no tensors");
 }
 
-void the_minority_and_the_first_tensor_are_named(void**) {
+ddp_case(the_minority_and_the_first_tensor_are_named) {
   const auto drift = model::judge(kNames, {{1, 2}, {1, 3}, {1, 2}, {1, 4}});
   expect(drift && drift->text == "parameter \"b\" is different on ranks 1 and 3 from what most ranks hold", drift->text);
   expect(drift->source == 0 && drift->odd == std::vector<int32_t>{1, 3}, "rank 0 is the source");
 }
 
-void rank_0_may_be_the_odd_one(void**) {
+ddp_case(rank_0_may_be_the_odd_one) {
   const auto drift = model::judge(kNames, {{9, 2}, {1, 2}, {1, 2}});
   expect(drift && drift->source == 1 && drift->odd == std::vector<int32_t>{0}, "rank 1 is the source");
   expect_contains(drift->text, "on rank 0 from");
 }
 
-void a_tie_has_no_source_and_names_all_sides(void**) {
+ddp_case(a_tie_has_no_source_and_names_all_sides) {
   const auto drift = model::judge(kNames, {{1, 2}, {1, 2}, {5, 2}, {5, 2}});
   expect(drift && drift->source == -1 && drift->odd.empty(), "no source");
   expect_contains(drift->text, "\"a\" has no content that most ranks hold: one on ranks 0 and 1, another on ranks 2 and 3");
@@ -37,13 +37,13 @@ void a_tie_has_no_source_and_names_all_sides(void**) {
   expect(two->source == -1 && two->text == "parameter \"a\" differs between rank 0 and rank 1", two->text);
 }
 
-void a_tie_in_a_later_tensor_counts_too(void**) {
+ddp_case(a_tie_in_a_later_tensor_counts_too) {
   const auto drift = model::judge(kNames, {{1, 2}, {1, 2}, {1, 3}, {9, 3}});
   expect(drift && drift->source == -1, "no source");
   expect_contains(drift->text, "\"a\" is different on rank 3");
 }
 
-void the_source_is_with_the_most_in_every_tensor(void**) {
+ddp_case(the_source_is_with_the_most_in_every_tensor) {
   const auto drift = model::judge(kNames, {{7, 2}, {1, 8}, {1, 2}, {1, 2}});  // ranks 0 and 1 are wrong in one tensor each
   expect(drift && drift->source == 2 && drift->odd == std::vector<int32_t>{0, 1}, "rank 2 is the source");
   const auto nobody = model::judge({"x", "y", "z"}, {{9, 1, 1}, {1, 9, 1}, {1, 1, 9}});
@@ -52,14 +52,3 @@ void the_source_is_with_the_most_in_every_tensor(void**) {
 
 }  // namespace
 }  // namespace ddp
-
-using namespace ddp;
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(equal_replicas_give_no_verdict),     ddp_test(the_minority_and_the_first_tensor_are_named),
-      ddp_test(rank_0_may_be_the_odd_one),          ddp_test(a_tie_has_no_source_and_names_all_sides),
-      ddp_test(a_tie_in_a_later_tensor_counts_too), ddp_test(the_source_is_with_the_most_in_every_tensor),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -73,7 +73,7 @@ void succeeds(group::Group& group, model::ModelMemory& memory, Table& of, Values
   group.memory().free(other);
 }
 
-void nothing_stays_of_an_attempt_that_failed(void**) {
+ddp_case(nothing_stays_of_an_attempt_that_failed) {
   for (const Values values : {Values::kOfProgram, Values::kOwn})
     run_groups(2, [&](group::Group& group, int rank) {
       Table mine;
@@ -89,7 +89,7 @@ void nothing_stays_of_an_attempt_that_failed(void**) {
 }
 
 /// As a recovery finds them: one has made its commit, another has not.
-void ranks_with_and_without_memory_go_on_together(void**) {
+ddp_case(ranks_with_and_without_memory_go_on_together) {
   run_groups(2, [&](group::Group& group, int rank) {
     Table mine;
     model::ModelMemory memory(group);
@@ -105,11 +105,3 @@ void ranks_with_and_without_memory_go_on_together(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(nothing_stays_of_an_attempt_that_failed),
-      ddp_test(ranks_with_and_without_memory_go_on_together),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

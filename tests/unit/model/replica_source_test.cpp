@@ -55,7 +55,7 @@ void expect_rules(const std::vector<ReplicaVersion>& ranks) {
 }
 
 /// A rank that has made the step of one optimizer and not of another one cannot repeat the step.
-void a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both(void**) {
+ddp_case(a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both) {
   std::vector<ReplicaVersion> ranks{version(false, true, 5, 9, 0), version(false, true, 5, 10, 1),
                                     version(false, true, 5, 10, 2)};
   expect_equal(find_source(ranks).rank, 0, "the one that is behind");
@@ -73,7 +73,7 @@ void a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both(voi
   expect(read.is_between && read.rank == 77 && read.steps == 9, "a version is read as it was written");
 }
 
-void who_holds_the_same_is_alike(void**) {
+ddp_case(who_holds_the_same_is_alike) {
   const ReplicaVersion one = version(false, true, 4, 4, 0);
   ReplicaVersion other = version(false, true, 4, 4, 1);
   expect(are_alike(one, other), "the same on another rank");
@@ -84,18 +84,18 @@ void who_holds_the_same_is_alike(void**) {
   expect(!are_alike(version(true, true, 0, 0, 0), version(true, true, 0, 0, 1)), "who is new holds nothing");
 }
 
-void every_mixture_has_the_right_source(void**) {
+ddp_case(every_mixture_has_the_right_source) {
   for (int mixture = 0; mixture < 9 * 9 * 9; ++mixture)
     expect_rules({numbered(mixture % 9, 0), numbered(mixture / 9 % 9, 1), numbered(mixture / 81, 2)});
 }
 
-void a_load_before_commit_sends_the_state_too(void**) {
+ddp_case(a_load_before_commit_sends_the_state_too) {
   std::vector<ReplicaVersion> ranks(2, version(true, true, 0, 0, 0));
   ranks[1].loaded = true;
   expect(find_source(ranks).sends == Sends::kValuesAndStates && find_source(ranks).rank == 0, "rank 0's state");
 }
 
-void other_ranks_or_bits_are_not_the_same(void**) {
+ddp_case(other_ranks_or_bits_are_not_the_same) {
   std::vector<ReplicaVersion> ranks{version(false, true, 4, 4, 0), version(false, true, 4, 4, 1)};
   expect(!find_source(ranks).same_ranks, "one of three is gone");
   ranks[1].hash ^= 1;
@@ -108,7 +108,7 @@ void other_ranks_or_bits_are_not_the_same(void**) {
          "other buffers are sent, and parts of a state still fit the parameters");
 }
 
-void a_version_survives_its_way(void**) {
+ddp_case(a_version_survives_its_way) {
   ReplicaVersion sent = version(false, false, 7, 5, 2);
   sent.loaded = true;
   sent.rest = 12;
@@ -119,15 +119,3 @@ void a_version_survives_its_way(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(who_holds_the_same_is_alike),
-      ddp_test(every_mixture_has_the_right_source),
-      ddp_test(a_rank_between_two_steps_is_not_the_source_if_another_one_has_made_both),
-      ddp_test(a_load_before_commit_sends_the_state_too),
-      ddp_test(other_ranks_or_bits_are_not_the_same),
-      ddp_test(a_version_survives_its_way),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

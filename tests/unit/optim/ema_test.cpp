@@ -14,7 +14,7 @@ void change_values(SmallModel& small, uint64_t seed) {
   for (auto& each : small.lent) fill_random(each.value, each.count, 1.0, seed + each.count);
 }
 
-void averages_follow_the_parameters(void**) {
+ddp_case(averages_follow_the_parameters) {
   SmallModel small;
   const std::vector<double> decays{0.9, 0.0, 0.999};
   optim::Ema ema(small.model, decays);
@@ -41,7 +41,7 @@ void averages_follow_the_parameters(void**) {
   }
 }
 
-void state_tensors_are_named_by_decay_and_parameter(void**) {
+ddp_case(state_tensors_are_named_by_decay_and_parameter) {
   SmallModel small;
   optim::Ema ema(small.model, {0.999, 0.1});
   const auto tensors = ema.state_tensors();
@@ -51,7 +51,7 @@ void state_tensors_are_named_by_decay_and_parameter(void**) {
   expect_equal(tensors[6].tensor.count, int64_t{14}, "elements");
 }
 
-void the_first_update_copies_exactly(void**) {
+ddp_case(the_first_update_copies_exactly) {
   SmallModel small;
   optim::Ema ema(small.model, {0.9});
   ema.update();
@@ -68,7 +68,7 @@ std::vector<std::vector<std::byte>> contents(const std::vector<model::StateTenso
   return all;
 }
 
-void swapping_there_and_back_is_exact(void**) {
+ddp_case(swapping_there_and_back_is_exact) {
   SmallModel small;
   optim::Ema ema(small.model, {0.9, 0.7});
   for (uint64_t step = 0; step < 5; ++step) {
@@ -93,7 +93,7 @@ void swapping_there_and_back_is_exact(void**) {
   }
 }
 
-void what_can_not_be_swapped_is_refused(void**) {
+ddp_case(what_can_not_be_swapped_is_refused) {
   SmallModel small;
   optim::Ema ema(small.model, {0.9, 0.7});
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); }), "no average yet");
@@ -109,7 +109,7 @@ void what_can_not_be_swapped_is_refused(void**) {
   ema.update();
 }
 
-void calls_at_the_wrong_moment_are_refused(void**) {
+ddp_case(calls_at_the_wrong_moment_are_refused) {
   SmallModel small({0, 1, 2, 3}, false);
   optim::Ema ema(small.model, {0.9});
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(); }), "ddp_ema_update");
@@ -120,7 +120,7 @@ void calls_at_the_wrong_moment_are_refused(void**) {
   expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); });
 }
 
-void wrong_decays_are_named(void**) {
+ddp_case(wrong_decays_are_named) {
   SmallModel small;
   const auto refused = [&](const std::vector<double>& decays, const char* part) {
     expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::Ema(small.model, decays); }), part);
@@ -133,7 +133,7 @@ void wrong_decays_are_named(void**) {
   refused({0.5, 0.9, 0.5}, "decays[0] and decays[2] are both 0.5");
 }
 
-void loaded_averages_go_on_instead_of_starting_again(void**) {
+ddp_case(loaded_averages_go_on_instead_of_starting_again) {
   SmallModel one;
   SmallModel two;
   optim::Ema first(one.model, {0.9});
@@ -157,15 +157,3 @@ void loaded_averages_go_on_instead_of_starting_again(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(averages_follow_the_parameters),
-                              ddp_test(state_tensors_are_named_by_decay_and_parameter),
-                              ddp_test(the_first_update_copies_exactly),
-                              ddp_test(swapping_there_and_back_is_exact),
-                              ddp_test(what_can_not_be_swapped_is_refused),
-                              ddp_test(calls_at_the_wrong_moment_are_refused),
-                              ddp_test(wrong_decays_are_named),
-                              ddp_test(loaded_averages_go_on_instead_of_starting_again)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -13,7 +13,7 @@ using namespace ddp::test;
 
 namespace {
 
-void every_double_comes_back_to_the_bit(void**) {
+ddp_case(every_double_comes_back_to_the_bit) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 20000; ++i) {
     const auto number = std::bit_cast<double>(random());
@@ -26,18 +26,18 @@ void every_double_comes_back_to_the_bit(void**) {
                  std::bit_cast<uint64_t>(number), "number");
 }
 
-void texts_are_the_ones_a_person_would_write(void**) {
+ddp_case(texts_are_the_ones_a_person_would_write) {
   expect_equal(optim::number_text(0.999), std::string("0.999"), "decay");
   expect_equal(optim::number_text(0.001), std::string("0.001"), "rate");
   expect_equal(optim::number_text(0), std::string("0"), "zero");
 }
 
-void a_missing_field_is_a_mismatch_and_is_named(void**) {
+ddp_case(a_missing_field_is_a_mismatch_and_is_named) {
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [] { (void)optim::read_number({}, "beta1"); }),
                   "lacks the field \"beta1\"");
 }
 
-void what_is_no_number_is_refused(void**) {
+ddp_case(what_is_no_number_is_refused) {
   for (const char* text : {"", " 1", "1 ", "1,5", "x", "0x10", "1e999999", "--1"}) {
     const optim::Fields fields{{"x", text}};
     expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)optim::read_number(fields, "x"); }), "\"x\"");
@@ -51,7 +51,7 @@ void what_is_no_number_is_refused(void**) {
     expect_error(DDP_ERROR_IO, [&] { (void)optim::read_pair({{"x", text}}, "x"); });
 }
 
-void counts_flags_and_pairs_are_read(void**) {
+ddp_case(counts_flags_and_pairs_are_read) {
   expect_equal(optim::read_count({{"x", "9223372036854775807"}}, "x"), INT64_MAX, "count");
   expect_equal(optim::read_flag({{"x", "1"}}, "x"), 1, "flag");
   const optim::NumberPair pair = optim::read_pair({{"x", "0.01 1e-05"}}, "x");
@@ -59,11 +59,3 @@ void counts_flags_and_pairs_are_read(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(every_double_comes_back_to_the_bit),
-                              ddp_test(texts_are_the_ones_a_person_would_write),
-                              ddp_test(a_missing_field_is_a_mismatch_and_is_named), ddp_test(what_is_no_number_is_refused),
-                              ddp_test(counts_flags_and_pairs_are_read)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

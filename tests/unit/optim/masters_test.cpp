@@ -41,7 +41,7 @@ struct Brain {
   [[nodiscard]] float copy(int64_t i) const { return reinterpret_cast<const float*>(masters.store().data(0, 0))[i]; }
 };
 
-void small_steps_add_up(void**) {
+ddp_case(small_steps_add_up) {
   Brain brain;
   float wanted = 1;
   for (int i = 0; i < 100; ++i) {
@@ -55,7 +55,7 @@ void small_steps_add_up(void**) {
   expect(bfloat_to_float(brain.value[0]) < 1, "without copies every step would vanish in rounding");
 }
 
-void a_parameter_that_its_owner_changed_is_taken_as_it_is(void**) {
+ddp_case(a_parameter_that_its_owner_changed_is_taken_as_it_is) {
   Brain brain;
   brain.step(0.001F);
   brain.value[3000] = double_to_bfloat(-7.0);
@@ -64,7 +64,7 @@ void a_parameter_that_its_owner_changed_is_taken_as_it_is(void**) {
   expect_equal(brain.copy(2999), 1 - 0.001F - 0.25F, "its neighbour keeps its copy");
 }
 
-void parts_give_the_bits_of_the_whole(void**) {
+ddp_case(parts_give_the_bits_of_the_whole) {
   Brain whole, parts;
   for (int i = 0; i < 3; ++i) {
     whole.step(0.01F);
@@ -74,7 +74,7 @@ void parts_give_the_bits_of_the_whole(void**) {
   expect(whole.value == parts.value && whole.copy(4000) == parts.copy(4000), "parts and whole");
 }
 
-void an_undone_step_leaves_values_and_copies_as_they_were(void**) {
+ddp_case(an_undone_step_leaves_values_and_copies_as_they_were) {
   Brain brain;
   brain.step(0.001F);
   const std::vector<uint16_t> values = brain.value;
@@ -93,7 +93,7 @@ void an_undone_step_leaves_values_and_copies_as_they_were(void**) {
 }
 
 /// Parts of a parameter that is split over buckets: blocks come part by part in any order, or over all of them at once.
-void a_step_of_several_parts_is_undone(void**) {
+ddp_case(a_step_of_several_parts_is_undone) {
   constexpr OwnedSpan kParts[] = {{0, 0, 1024}, {0, 1024, 2048}, {0, 3072, kCount - 3072}};
   Brain brain;
   brain.step(0.001F);
@@ -116,7 +116,7 @@ void a_step_of_several_parts_is_undone(void**) {
 }
 
 /// Copies with two sides are not saved: a step that counts is on the other one, a step that is undone never was.
-void copies_with_two_sides_change_places(void**) {
+ddp_case(copies_with_two_sides_change_places) {
   Brain brain(true), other;
   optim::Undo undo;
   undo.allocate(brain.table, {&brain.masters.store()}, whole);
@@ -144,14 +144,3 @@ void copies_with_two_sides_change_places(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(small_steps_add_up),
-                              ddp_test(a_parameter_that_its_owner_changed_is_taken_as_it_is),
-                              ddp_test(parts_give_the_bits_of_the_whole),
-                              ddp_test(an_undone_step_leaves_values_and_copies_as_they_were),
-                              ddp_test(a_step_of_several_parts_is_undone),
-                              ddp_test(copies_with_two_sides_change_places)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

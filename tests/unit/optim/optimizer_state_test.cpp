@@ -15,7 +15,7 @@ namespace {
 
 alignas(64) std::byte lent_memory[4096];
 
-void arrays_are_zero_aligned_and_of_the_parameters_shape(void**) {
+ddp_case(arrays_are_zero_aligned_and_of_the_parameters_shape) {
   Parameters table;
   Tensor matrix = flat_tensor(lent_memory, DDP_BF16, 15);
   matrix.ndim = 2;
@@ -36,7 +36,7 @@ void arrays_are_zero_aligned_and_of_the_parameters_shape(void**) {
 }
 
 /// On a GPU: by hand. Small ones are close together, a large one begins on 256 bytes.
-void small_arrays_waste_little(void**) {
+ddp_case(small_arrays_waste_little) {
   optim::StateSpace space;
   int64_t end = 0;
   for (const int64_t bytes : {int64_t{4}, int64_t{160}, int64_t{0}, int64_t{36}, int64_t{4095}}) {
@@ -51,7 +51,7 @@ void small_arrays_waste_little(void**) {
   expect_equal(space.add(8, true).offset, int64_t{64}, "in host memory, on 64");
 }
 
-void later_parameters_do_not_move_earlier_arrays(void**) {
+ddp_case(later_parameters_do_not_move_earlier_arrays) {
   Parameters table;
   optim::OptimizerState store(1);
   table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 4), nullptr);
@@ -70,7 +70,7 @@ bool refuses = false;
 constexpr os::MemoryTable kMayRefuse{[](size_t bytes) noexcept { return refuses ? nullptr : std::calloc(bytes, 1); },
                                      [](void* memory, size_t) noexcept { std::free(memory); }};
 
-void what_could_not_be_had_can_be_asked_for_again(void**) {
+ddp_case(what_could_not_be_had_can_be_asked_for_again) {
   os::set_memory_table(&kMayRefuse);
   {
     Parameters table;
@@ -90,7 +90,7 @@ void what_could_not_be_had_can_be_asked_for_again(void**) {
   os::set_memory_table(nullptr);
 }
 
-void a_store_without_arrays_allocates_nothing(void**) {
+ddp_case(a_store_without_arrays_allocates_nothing) {
   Parameters table;
   table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 4), nullptr);
   optim::OptimizerState store(0);
@@ -99,7 +99,7 @@ void a_store_without_arrays_allocates_nothing(void**) {
 }
 
 /// Of a parameter that is split over buckets a rank owns several parts: their state is contiguous.
-void state_of_several_parts_is_dense(void**) {
+ddp_case(state_of_several_parts_is_dense) {
   Parameters table;
   table.add_parameter("a", flat_tensor(lent_memory, DDP_F32, 100), nullptr);
   table.add_parameter("b", flat_tensor(lent_memory + 1024, DDP_F32, 10), nullptr);
@@ -117,13 +117,3 @@ void state_of_several_parts_is_dense(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(arrays_are_zero_aligned_and_of_the_parameters_shape),
-                              ddp_test(small_arrays_waste_little),
-                              ddp_test(later_parameters_do_not_move_earlier_arrays),
-                              ddp_test(what_could_not_be_had_can_be_asked_for_again),
-                              ddp_test(a_store_without_arrays_allocates_nothing),
-                              ddp_test(state_of_several_parts_is_dense)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

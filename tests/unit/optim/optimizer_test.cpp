@@ -90,7 +90,7 @@ void expect_close(const SmallModel& small, const NaiveModel& naive, int steps, c
   }
 }
 
-void every_kind_agrees_with_naive_elements(void**) {
+ddp_case(every_kind_agrees_with_naive_elements) {
   for (const Kind& kind : all_kinds()) {
     SmallModel small;
     const auto optimizer = kind.make(small);
@@ -111,7 +111,7 @@ void every_kind_agrees_with_naive_elements(void**) {
   }
 }
 
-void an_unused_parameter_keeps_value_state_and_step_count(void**) {
+ddp_case(an_unused_parameter_keeps_value_state_and_step_count) {
   for (const Kind& kind : all_kinds()) {
     SmallModel small;
     const auto optimizer = kind.make(small);
@@ -136,7 +136,7 @@ void an_unused_parameter_keeps_value_state_and_step_count(void**) {
   }
 }
 
-void before_any_pass_every_parameter_is_used(void**) {
+ddp_case(before_any_pass_every_parameter_is_used) {
   SmallModel small;
   optim::Sgd optimizer(small.model, optim::default_sgd_options(), optim::default_optimizer_options());
   small.fill_grads(1);
@@ -146,7 +146,7 @@ void before_any_pass_every_parameter_is_used(void**) {
     expect(small.values()[p] != before[p], "parameter " + std::to_string(p) + " has moved");
 }
 
-void a_frozen_parameter_stays_until_it_is_thawed(void**) {
+ddp_case(a_frozen_parameter_stays_until_it_is_thawed) {
   for (const Kind& kind : all_kinds()) {
     SmallModel small;
     const auto optimizer = kind.make(small);
@@ -165,7 +165,7 @@ void a_frozen_parameter_stays_until_it_is_thawed(void**) {
   }
 }
 
-void state_tensors_are_named_as_in_pytorch(void**) {
+ddp_case(state_tensors_are_named_as_in_pytorch) {
   SmallModel small;
   optim::Adam adam(small.model, optim::default_adam_options(), optim::default_optimizer_options());
   const auto tensors = adam.state_tensors();
@@ -196,7 +196,7 @@ void transplant(const SmallModel& from, optim::Optimizer& source, SmallModel& to
   target.load_fields(source.state_fields());
 }
 
-void a_loaded_optimizer_goes_on_with_the_same_bits(void**) {
+ddp_case(a_loaded_optimizer_goes_on_with_the_same_bits) {
   for (const Kind& kind : all_kinds()) {
     SmallModel one;
     const auto first = kind.make(one);
@@ -228,7 +228,7 @@ void a_loaded_optimizer_goes_on_with_the_same_bits(void**) {
   }
 }
 
-void fields_are_loaded_as_a_whole_or_not_at_all(void**) {
+ddp_case(fields_are_loaded_as_a_whole_or_not_at_all) {
   for (const Kind& kind : all_kinds()) {
     SmallModel small;
     const auto saved = kind.make(small);
@@ -251,7 +251,7 @@ void fields_are_loaded_as_a_whole_or_not_at_all(void**) {
   }
 }
 
-void momentum_can_not_appear_by_loading(void**) {
+ddp_case(momentum_can_not_appear_by_loading) {
   SmallModel small;
   optim::Sgd with(small.model, momentum_options(), optim::default_optimizer_options());
   optim::Sgd without(small.model, optim::default_sgd_options(), optim::default_optimizer_options());
@@ -261,7 +261,7 @@ void momentum_can_not_appear_by_loading(void**) {
   expect_error(DDP_ERROR_MISMATCH, [&] { with.load_fields(before); });
 }
 
-void a_step_at_the_wrong_moment_is_refused(void**) {
+ddp_case(a_step_at_the_wrong_moment_is_refused) {
   SmallModel small({0, 1, 2, 3}, false);
   optim::Adam optimizer(small.model, optim::default_adam_options(), optim::default_optimizer_options());
   expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { optimizer.step(); }), "ddp_optimizer_step");
@@ -310,7 +310,7 @@ optim::CustomRule no_state() { return optim::CustomRule(optim::default_custom_op
 
 void count_release(void* user_data) { ++static_cast<Calls*>(user_data)->released; }
 
-void a_custom_update_is_called_for_used_parameters_in_order(void**) {
+ddp_case(a_custom_update_is_called_for_used_parameters_in_order) {
   SmallModel small;
   Calls calls;
   calls.small = &small;
@@ -335,7 +335,7 @@ void a_custom_update_is_called_for_used_parameters_in_order(void**) {
   expect_equal(calls.released, 1, "releases");
 }
 
-void a_failing_custom_update_ends_the_step_and_is_named(void**) {
+ddp_case(a_failing_custom_update_ends_the_step_and_is_named) {
   SmallModel small;
   Calls calls;
   calls.small = &small;
@@ -350,18 +350,3 @@ void a_failing_custom_update_ends_the_step_and_is_named(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(every_kind_agrees_with_naive_elements),
-                              ddp_test(an_unused_parameter_keeps_value_state_and_step_count),
-                              ddp_test(before_any_pass_every_parameter_is_used),
-                              ddp_test(a_frozen_parameter_stays_until_it_is_thawed),
-                              ddp_test(state_tensors_are_named_as_in_pytorch),
-                              ddp_test(a_loaded_optimizer_goes_on_with_the_same_bits),
-                              ddp_test(fields_are_loaded_as_a_whole_or_not_at_all),
-                              ddp_test(momentum_can_not_appear_by_loading),
-                              ddp_test(a_step_at_the_wrong_moment_is_refused),
-                              ddp_test(a_custom_update_is_called_for_used_parameters_in_order),
-                              ddp_test(a_failing_custom_update_ends_the_step_and_is_named)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

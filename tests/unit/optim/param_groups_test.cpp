@@ -20,14 +20,14 @@ struct Lent {
   }
 };
 
-void a_parameter_without_a_group_has_the_optimizers_values(void**) {
+ddp_case(a_parameter_without_a_group_has_the_optimizers_values) {
   optim::ParamGroups schedule(0.1, 0.01);
   expect(schedule.rate_of(5) == 0.1 && schedule.weight_decay_of(5) == 0.01, "rate and decay");
   expect(!schedule.is_frozen(5), "not frozen");
   expect_equal(schedule.steps_of(5), int64_t{0}, "steps");
 }
 
-void a_group_replaces_the_decay_and_scales_the_rate(void**) {
+ddp_case(a_group_replaces_the_decay_and_scales_the_rate) {
   const Lent lent({"a", "b"});
   optim::ParamGroups schedule(0.1, 0.01);
   schedule.set_parameter_options(lent.table, 1, 0.5, 3);
@@ -39,7 +39,7 @@ void a_group_replaces_the_decay_and_scales_the_rate(void**) {
   expect(schedule.is_frozen(1) && !schedule.is_frozen(0), "frozen by a factor of 0");
 }
 
-void wrong_values_are_named_and_change_nothing(void**) {
+ddp_case(wrong_values_are_named_and_change_nothing) {
   const Lent lent({"a"});
   optim::ParamGroups schedule(0.1, 0.01);
   for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
@@ -58,7 +58,7 @@ void wrong_values_are_named_and_change_nothing(void**) {
   expect(schedule.rate() == 0.1 && schedule.weight_decay_of(0) == 0.01 && schedule.rate_of(0) == 0.1, "nothing changed");
 }
 
-void fields_find_their_parameters_by_name(void**) {
+ddp_case(fields_find_their_parameters_by_name) {
   const Lent saved({"a", "b", "group.a"});
   optim::ParamGroups schedule(0.1, 0.01);
   schedule.reserve(saved.table);
@@ -79,7 +79,7 @@ void fields_find_their_parameters_by_name(void**) {
   expect(back.fields(loaded.table) == schedule.fields(saved.table), "the same fields again");
 }
 
-void fields_that_do_not_fit_are_refused(void**) {
+ddp_case(fields_that_do_not_fit_are_refused) {
   const Lent lent({"a", "b"});
   optim::ParamGroups schedule(0.1, 0.01);
   schedule.set_parameter_options(lent.table, 0, 0.25, 0.3);
@@ -97,11 +97,3 @@ void fields_that_do_not_fit_are_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_parameter_without_a_group_has_the_optimizers_values),
-                              ddp_test(a_group_replaces_the_decay_and_scales_the_rate),
-                              ddp_test(wrong_values_are_named_and_change_nothing),
-                              ddp_test(fields_find_their_parameters_by_name), ddp_test(fields_that_do_not_fit_are_refused)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -21,7 +21,7 @@ optim::LossScale scale_of(double initial, int64_t interval) {
   return optim::LossScale(options);
 }
 
-void gradients_are_scaled_down_to_the_norm_and_never_up(void**) {
+ddp_case(gradients_are_scaled_down_to_the_norm_and_never_up) {
   optim::Policy policy;
   policy.max_norm = 2;
   expect_equal(optim::decide(policy, optim::LossScale(), 8, true).shape.scale, 2 / (8 + 1e-6), "the factor of a large norm");
@@ -33,7 +33,7 @@ void gradients_are_scaled_down_to_the_norm_and_never_up(void**) {
   expect_equal(optim::decide(policy, optim::LossScale(), 8, true).shape.scale, 1.0, "without clipping");
 }
 
-void the_loss_scale_is_taken_out_before_the_norm_is_looked_at(void**) {
+ddp_case(the_loss_scale_is_taken_out_before_the_norm_is_looked_at) {
   optim::Policy policy;
   policy.max_norm = 2;
   policy.clip_value = 0.5;
@@ -43,7 +43,7 @@ void the_loss_scale_is_taken_out_before_the_norm_is_looked_at(void**) {
   expect_equal(decision.shape.limit, 0.5, "the limit");
 }
 
-void what_is_not_finite_is_kept_skipped_or_failed(void**) {
+ddp_case(what_is_not_finite_is_kept_skipped_or_failed) {
   optim::Policy policy;
   expect(optim::decide(policy, optim::LossScale(), kNan, false).kind == Kind::kStep, "keep");
   policy.nonfinite = DDP_NONFINITE_SKIP;
@@ -56,7 +56,7 @@ void what_is_not_finite_is_kept_skipped_or_failed(void**) {
   expect(optim::decide(policy, scale_of(2, 0), kNan, false).kind == Kind::kStep, "a fixed one does not");
 }
 
-void the_scale_grows_after_good_steps_and_shrinks_after_bad_ones(void**) {
+ddp_case(the_scale_grows_after_good_steps_and_shrinks_after_bad_ones) {
   ddp_loss_scale_options options = optim::default_loss_scale_options();
   options.initial = 8;
   options.interval = 3;
@@ -86,7 +86,7 @@ void the_scale_grows_after_good_steps_and_shrinks_after_bad_ones(void**) {
   expect_equal(loaded.scale(), 4.0, "the third good step after a load");
 }
 
-void options_out_of_range_are_refused_by_name(void**) {
+ddp_case(options_out_of_range_are_refused_by_name) {
   const auto refused = [](auto change, const char* name) {
     ddp_loss_scale_options options = optim::default_loss_scale_options();
     change(options);
@@ -107,15 +107,3 @@ void options_out_of_range_are_refused_by_name(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(gradients_are_scaled_down_to_the_norm_and_never_up),
-      ddp_test(the_loss_scale_is_taken_out_before_the_norm_is_looked_at),
-      ddp_test(what_is_not_finite_is_kept_skipped_or_failed),
-      ddp_test(the_scale_grows_after_good_steps_and_shrinks_after_bad_ones),
-      ddp_test(options_out_of_range_are_refused_by_name),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -19,7 +19,7 @@ void expect_close(double got, double wanted, const char* what) {
   expect(std::abs(got - wanted) <= 1e-12 * std::abs(wanted), std::string(what) + ": " + std::to_string(got));
 }
 
-void defaults_are_the_documented_ones(void**) {
+ddp_case(defaults_are_the_documented_ones) {
   const ddp_sgd_options sgd = optim::default_sgd_options();
   expect_equal(sgd.rate, 0.01, "rate");
   expect(sgd.momentum == 0 && sgd.dampening == 0 && sgd.weight_decay == 0 && sgd.nesterov == 0, "the rest is 0");
@@ -28,7 +28,7 @@ void defaults_are_the_documented_ones(void**) {
   expect(adam.epsilon == 1e-8 && adam.weight_decay == 0.01 && adam.decoupled == 1, "epsilon, decay, decoupled");
 }
 
-void powers_are_those_of_libm_but_for_rounding(void**) {
+ddp_case(powers_are_those_of_libm_but_for_rounding) {
   for (const double base : {0.0, 0.5, 0.9, 0.999, 0.99999})
     for (const int64_t exponent : {0, 1, 2, 3, 10, 1000, 100000}) {
       // A squaring doubles the relative error and adds a rounding, so the rounding errors count as often as the factors.
@@ -40,7 +40,7 @@ void powers_are_those_of_libm_but_for_rounding(void**) {
   expect_equal(optim::power(0.999, INT64_MAX), 0.0, "the largest step count");
 }
 
-void adam_corrects_the_bias_of_its_step(void**) {
+ddp_case(adam_corrects_the_bias_of_its_step) {
   const ddp_adam_options options = optim::default_adam_options();
   const cpu::AdamStep first = optim::adam_step(options, 0.1, 0.01, 0);
   expect_close(first.size, 1.0, "0.1 / (1 - 0.9)");
@@ -52,7 +52,7 @@ void adam_corrects_the_bias_of_its_step(void**) {
   expect_equal(late.root_scale, 1.0, "no correction is left");
 }
 
-void plain_adam_adds_the_decay_to_the_gradient(void**) {
+ddp_case(plain_adam_adds_the_decay_to_the_gradient) {
   ddp_adam_options options = optim::default_adam_options();
   options.decoupled = 0;
   const cpu::AdamStep step = optim::adam_step(options, 0.1, 0.3, 4);
@@ -60,7 +60,7 @@ void plain_adam_adds_the_decay_to_the_gradient(void**) {
   expect_equal(step.weight_decay, 0.3, "weight decay");
 }
 
-void the_first_momentum_step_is_told_from_the_others(void**) {
+ddp_case(the_first_momentum_step_is_told_from_the_others) {
   ddp_sgd_options options = optim::default_sgd_options();
   expect(optim::sgd_step(options, 1, 0, 0).mode == cpu::Momentum::kNone, "no momentum");
   options.momentum = 0.9;
@@ -70,7 +70,7 @@ void the_first_momentum_step_is_told_from_the_others(void**) {
   expect_equal(optim::sgd_step(options, 1, 0, 1).gradient_share, 0.75, "1 - dampening");
 }
 
-void wrong_sgd_options_are_named(void**) {
+ddp_case(wrong_sgd_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_sgd_options options = optim::default_sgd_options();
     change(options);
@@ -94,7 +94,7 @@ void wrong_sgd_options_are_named(void**) {
   optim::check_sgd_options(optim::default_sgd_options(), "f");
 }
 
-void wrong_adam_options_are_named(void**) {
+ddp_case(wrong_adam_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_adam_options options = optim::default_adam_options();
     change(options);
@@ -114,14 +114,3 @@ void wrong_adam_options_are_named(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(defaults_are_the_documented_ones),
-                              ddp_test(powers_are_those_of_libm_but_for_rounding),
-                              ddp_test(adam_corrects_the_bias_of_its_step),
-                              ddp_test(plain_adam_adds_the_decay_to_the_gradient),
-                              ddp_test(the_first_momentum_step_is_told_from_the_others),
-                              ddp_test(wrong_sgd_options_are_named),
-                              ddp_test(wrong_adam_options_are_named)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -39,7 +39,7 @@ int run(const std::function<void()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-void it_runs_once_and_before_what_was_set_up_in_time(void**) {
+ddp_case(it_runs_once_and_before_what_was_set_up_in_time) {
   const int order = run([] {
     std::atexit([] { add(3); });
     os::at_exit([] { add(2); });
@@ -56,7 +56,7 @@ void it_runs_once_and_before_what_was_set_up_in_time(void**) {
   expect_equal(run([] { os::be_first_at_exit(); }), 0, "nobody asked for anything");
 }
 
-void a_fork_does_what_it_was_asked_itself(void**) {
+ddp_case(a_fork_does_what_it_was_asked_itself) {
   const auto in_a_fork = [](const std::function<void()>& body) {
     return run([&] {
       os::at_exit([] { add(1); });
@@ -74,7 +74,7 @@ void a_fork_does_what_it_was_asked_itself(void**) {
   expect_equal(in_a_fork([] { os::at_exit([] { add(5); }); }), 5, "its own");
 }
 
-void exit_waits_for_who_is_inside_a_library_and_nobody_enters_it_later(void**) {
+ddp_case(exit_waits_for_who_is_inside_a_library_and_nobody_enters_it_later) {
   const int result = run([] {
     os::at_exit([] {});
     std::thread([hold = std::make_shared<os::HoldExit>()]() mutable {
@@ -92,7 +92,7 @@ void exit_waits_for_who_is_inside_a_library_and_nobody_enters_it_later(void**) {
                32, "while it runs, and later");
 }
 
-void exit_goes_on_when_the_time_is_up(void**) {
+ddp_case(exit_goes_on_when_the_time_is_up) {
   const auto begin = std::chrono::steady_clock::now();
   expect_equal(run([] { os::at_exit([] { sleep_ms(60'000); }); }), 0, "it goes on");
   const auto took = std::chrono::steady_clock::now() - begin;
@@ -100,13 +100,3 @@ void exit_goes_on_when_the_time_is_up(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(it_runs_once_and_before_what_was_set_up_in_time),
-      ddp_test(a_fork_does_what_it_was_asked_itself),
-      ddp_test(exit_waits_for_who_is_inside_a_library_and_nobody_enters_it_later),
-      ddp_test(exit_goes_on_when_the_time_is_up),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-void it_goes_as_the_systems_clock_while_ticks_come(void**) {
+ddp_case(it_goes_as_the_systems_clock_while_ticks_come) {
   os::AwakeClock clock;
   clock.set_most_ms(100);
   for (int64_t ms = 500; ms < 1'500; ms += 50) {
@@ -20,7 +20,7 @@ void it_goes_as_the_systems_clock_while_ticks_come(void**) {
   }
 }
 
-void a_gap_counts_no_more_than_the_most(void**) {
+ddp_case(a_gap_counts_no_more_than_the_most) {
   os::AwakeClock clock;
   clock.set_most_ms(100);
   expect_equal(clock.tick(500 * kMs), int64_t{0}, "the first");
@@ -30,19 +30,10 @@ void a_gap_counts_no_more_than_the_most(void**) {
   expect_equal(clock.at(60'050 * kMs), 650 * kMs, "and on");
 }
 
-void it_never_goes_back(void**) {
+ddp_case(it_never_goes_back) {
   os::AwakeClock clock;
   (void)clock.tick(500 * kMs);
   expect_equal(clock.at(400 * kMs), 500 * kMs, "time");
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(it_goes_as_the_systems_clock_while_ticks_come),
-      ddp_test(a_gap_counts_no_more_than_the_most),
-      ddp_test(it_never_goes_back),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

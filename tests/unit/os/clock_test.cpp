@@ -24,7 +24,7 @@ class StandingClock {
   static void set(int64_t ns) { set_time = ns; }
 };
 
-void the_systems_clock_never_goes_back(void**) {
+ddp_case(the_systems_clock_never_goes_back) {
   int64_t last = os::now_ns();
   for (int i = 0; i < 10000; ++i) {
     const int64_t now = os::now_ns();
@@ -34,7 +34,7 @@ void the_systems_clock_never_goes_back(void**) {
   expect(last > 0, "positive");
 }
 
-void a_set_clock_is_used_until_null_restores_the_systems(void**) {
+ddp_case(a_set_clock_is_used_until_null_restores_the_systems) {
   {
     const StandingClock clock(42);
     expect_equal(os::now_ns(), 42, "set time");
@@ -42,7 +42,7 @@ void a_set_clock_is_used_until_null_restores_the_systems(void**) {
   expect(os::now_ns() != 42, "the system's time is back");
 }
 
-void a_deadline_passes_at_its_time_and_not_before(void**) {
+ddp_case(a_deadline_passes_at_its_time_and_not_before) {
   const StandingClock clock(1'000);
   const os::Deadline deadline = os::Deadline::in_ms(5);
   expect(!deadline.passed() && deadline.left_ns() == 5'000'000 && deadline.left_ms() == 5, "at the start");
@@ -55,7 +55,7 @@ void a_deadline_passes_at_its_time_and_not_before(void**) {
   expect(deadline.passed() && deadline.left_ns() == 0, "long after");
 }
 
-void zero_negative_and_huge_limits_mean_never(void**) {
+ddp_case(zero_negative_and_huge_limits_mean_never) {
   const StandingClock clock(1'000);
   for (const int64_t ms : {int64_t{0}, int64_t{-1}, INT64_MIN, INT64_MAX, INT64_MAX / 1'000'000}) {
     const os::Deadline deadline = os::Deadline::in_ms(ms);
@@ -67,13 +67,3 @@ void zero_negative_and_huge_limits_mean_never(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(the_systems_clock_never_goes_back),
-      ddp_test(a_set_clock_is_used_until_null_restores_the_systems),
-      ddp_test(a_deadline_passes_at_its_time_and_not_before),
-      ddp_test(zero_negative_and_huge_limits_mean_never),
-  };
-  return cmocka_run_group_tests_name("clock", tests, nullptr, nullptr);
-}

@@ -30,7 +30,7 @@ std::string open_ones(const std::vector<int>& fds) {
   return text;
 }
 
-void a_fork_closes_what_is_noted_and_nothing_else(void**) {
+ddp_case(a_fork_closes_what_is_noted_and_nothing_else) {
   const Pair a, b, c;
   const os::ClosedInForks first(a.fds[0]);
   auto middle = std::make_unique<os::ClosedInForks>(b.fds[0]);
@@ -47,7 +47,7 @@ void a_fork_closes_what_is_noted_and_nothing_else(void**) {
 }
 
 /// A fork has a list of its own, and forgetting what the parent noted does no harm.
-void a_fork_notes_its_own(void**) {
+ddp_case(a_fork_notes_its_own) {
   const Pair a;
   auto noted = std::make_unique<os::ClosedInForks>(a.fds[0]);
   const std::string said = in_fork(Ending::kAtOnce, [] {
@@ -60,9 +60,3 @@ void a_fork_notes_its_own(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_fork_closes_what_is_noted_and_nothing_else), ddp_test(a_fork_notes_its_own)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -10,7 +10,7 @@
 namespace ddp::test {
 namespace {
 
-void cores_are_those_of_the_affinity_mask(void**) {
+ddp_case(cores_are_those_of_the_affinity_mask) {
   expect(os::usable_cores() >= 1 && os::usable_cores() <= sysconf(_SC_NPROCESSORS_CONF), "a sane number");
   cpu_set_t before;
   expect(sched_getaffinity(0, sizeof before, &before) == 0, "the mask");
@@ -26,9 +26,3 @@ void cores_are_those_of_the_affinity_mask(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(cores_are_those_of_the_affinity_mask)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -15,7 +15,7 @@ std::vector<std::string> doubtful(std::vector<const char*> environment) {
   return os::doubtful_variables(environment.data());
 }
 
-void typing_errors_are_named(void**) {
+ddp_case(typing_errors_are_named) {
   const std::vector<std::string> texts = doubtful({"PATH=/bin", "DDP_LGO=debug", "DDP_JOINFILE", "DDP_LOG=verbose"});
   expect_equal(texts.size(), size_t{3}, "texts");
   expect_equal(texts[0], std::string("the variable DDP_LGO is not read by libddp; did you mean DDP_LOG?"), "a swap");
@@ -24,7 +24,7 @@ void typing_errors_are_named(void**) {
   expect_equal(texts[2], std::string("DDP_LOG is \"verbose\"; it must be debug, info, warning, error or off"), "a level");
 }
 
-void what_is_right_or_the_programs_own_is_not(void**) {
+ddp_case(what_is_right_or_the_programs_own_is_not) {
   expect(doubtful({"DDP_LOG=debug", "DDP_LOG=", "DDP_TOKEN=x", "DDP_TOKEN_FILE=f", "DDP_EXPERIMENT=7", "DDP_SOURCE_DIR=/a",
                    "DPP_LOG=x", "LOG=1", ""})
              .empty(),
@@ -32,11 +32,3 @@ void what_is_right_or_the_programs_own_is_not(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(typing_errors_are_named),
-      ddp_test(what_is_right_or_the_programs_own_is_not),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -20,7 +20,7 @@ using namespace ddp::test;
 
 os::Fd create(const std::string& path) { return os::open_file(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 
-void short_writes_are_continued(void**) {
+ddp_case(short_writes_are_continued) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   {
@@ -31,7 +31,7 @@ void short_writes_are_continued(void**) {
   expect_equal(read_whole(path), "hello world", "the file");
 }
 
-void interrupted_calls_are_repeated(void**) {
+ddp_case(interrupted_calls_are_repeated) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   for (int64_t at = 1; at <= 5; ++at) {
@@ -46,7 +46,7 @@ void interrupted_calls_are_repeated(void**) {
   }
 }
 
-void reading_past_the_end_gives_what_is_there(void**) {
+ddp_case(reading_past_the_end_gives_what_is_there) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   write_whole(path, "abcde");
@@ -56,7 +56,7 @@ void reading_past_the_end_gives_what_is_there(void**) {
   expect_equal(std::string(bytes), "de", "what was read");
 }
 
-void an_error_names_path_cause_and_remedy(void**) {
+ddp_case(an_error_names_path_cause_and_remedy) {
   const Error full = os::file_error("write", "/data/model.st", ENOSPC);
   expect_equal(static_cast<int>(full.status()), static_cast<int>(DDP_ERROR_IO), "status");
   expect_equal(full.text(), "cannot write \"/data/model.st\": No space left on device; free some space or save elsewhere",
@@ -65,7 +65,7 @@ void an_error_names_path_cause_and_remedy(void**) {
                "status");
 }
 
-void a_failed_sync_is_not_tried_again(void**) {
+ddp_case(a_failed_sync_is_not_tried_again) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   const os::Fd fd = create(path);
@@ -74,7 +74,7 @@ void a_failed_sync_is_not_tried_again(void**) {
   expect_equal(faults.calls(), 1, "calls of sync");
 }
 
-void a_file_system_without_reservation_is_no_error(void**) {
+ddp_case(a_file_system_without_reservation_is_no_error) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   const os::Fd fd = create(path);
@@ -83,7 +83,7 @@ void a_file_system_without_reservation_is_no_error(void**) {
 }
 
 // In a child, because the limit stays.
-void a_file_size_limit_is_an_error_and_not_a_signal(void**) {
+ddp_case(a_file_size_limit_is_an_error_and_not_a_signal) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   const pid_t child = ::fork();
@@ -117,16 +117,3 @@ void a_file_size_limit_is_an_error_and_not_a_signal(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(short_writes_are_continued),
-      ddp_test(interrupted_calls_are_repeated),
-      ddp_test(reading_past_the_end_gives_what_is_there),
-      ddp_test(an_error_names_path_cause_and_remedy),
-      ddp_test(a_failed_sync_is_not_tried_again),
-      ddp_test(a_file_system_without_reservation_is_no_error),
-      ddp_test(a_file_size_limit_is_an_error_and_not_a_signal),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

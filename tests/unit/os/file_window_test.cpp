@@ -61,7 +61,7 @@ int64_t count_other(const std::byte* data, int64_t bytes, int value) {
   return count;
 }
 
-void others_reach_private_memory_no_more_and_the_file_gives_its_pages_back(void**) {
+ddp_case(others_reach_private_memory_no_more_and_the_file_gives_its_pages_back) {
   Mapped mapped;
   std::memset(mapped.peer, 8, 4096);
   expect(os::make_private(mapped.window) == os::Left::kAll, "all of it was there");
@@ -74,7 +74,7 @@ void others_reach_private_memory_no_more_and_the_file_gives_its_pages_back(void*
   expect_equal(count_other(mapped.window.begin, kBytes, 5), int64_t{0}, "and changes nothing");
 }
 
-void what_is_for_reading_only_is_copied_too(void**) {
+ddp_case(what_is_for_reading_only_is_copied_too) {
   Mapped mapped;
   expect(mprotect(mapped.window.begin, kBytes / 2, PROT_READ) == 0, "for reading");
   expect(os::make_private(mapped.window) == os::Left::kAll, "all of it was there");
@@ -91,7 +91,7 @@ void what_is_for_reading_only_is_copied_too(void**) {
          "it is for reading still");
 }
 
-void the_pages_of_the_file_go_back(void**) {
+ddp_case(the_pages_of_the_file_go_back) {
   Mapped mapped;
   expect(mapped.held() >= kBytes, "it had them");
   expect(os::make_private(mapped.window) == os::Left::kAll, "all of it was there");
@@ -99,14 +99,14 @@ void the_pages_of_the_file_go_back(void**) {
 }
 
 // What allocators count on: pages that they give up read as zeros.
-void given_up_pages_are_zero(void**) {
+ddp_case(given_up_pages_are_zero) {
   Mapped mapped;
   expect(os::make_private(mapped.window) == os::Left::kAll, "private");
   expect(madvise(mapped.window.begin, kBytes, MADV_DONTNEED) == 0, "given up");
   expect_equal(count_other(mapped.window.begin, kBytes, 0), int64_t{0}, "zeros");
 }
 
-void no_write_of_another_thread_is_lost(void**) {
+ddp_case(no_write_of_another_thread_is_lost) {
   for (int trial = 0; trial < 5; ++trial) {
     Mapped mapped;
     std::memset(mapped.window.begin, 0, kBytes);
@@ -141,7 +141,7 @@ void no_write_of_another_thread_is_lost(void**) {
   }
 }
 
-void what_was_unmapped_or_mapped_anew_stays_as_it_is(void**) {
+ddp_case(what_was_unmapped_or_mapped_anew_stays_as_it_is) {
   Mapped mapped;
   std::byte* const middle = mapped.window.begin + kBytes / 4;
   void* const own = mmap(middle, kBytes / 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -168,7 +168,7 @@ int status_of_child(void (*body)(const os::FileWindow&), const os::FileWindow& w
   return status;
 }
 
-void a_fork_writes_to_memory_of_its_own(void**) {
+ddp_case(a_fork_writes_to_memory_of_its_own) {
   Mapped mapped;
   const auto overwrite = [](const os::FileWindow& window) {
     if (count_other(window.begin, kBytes, 7) != 0) _exit(1);
@@ -186,7 +186,7 @@ void a_fork_writes_to_memory_of_its_own(void**) {
 }
 
 // A program that has freed the memory may have something else there.
-void a_fork_finds_what_the_program_has_mapped_anew(void**) {
+ddp_case(a_fork_finds_what_the_program_has_mapped_anew) {
   Mapped mapped;
   const os::PrivateInForks kept(mapped.window);
   void* const own =
@@ -204,16 +204,3 @@ void a_fork_finds_what_the_program_has_mapped_anew(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(others_reach_private_memory_no_more_and_the_file_gives_its_pages_back),
-                              ddp_test(what_is_for_reading_only_is_copied_too),
-                              ddp_test(the_pages_of_the_file_go_back),
-                              ddp_test(given_up_pages_are_zero),
-                              ddp_test(no_write_of_another_thread_is_lost),
-                              ddp_test(what_was_unmapped_or_mapped_anew_stays_as_it_is),
-                              ddp_test(a_fork_writes_to_memory_of_its_own),
-                              ddp_test(a_fork_finds_what_the_program_has_mapped_anew)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -26,14 +26,14 @@ bool holds_pattern(const std::byte* data, size_t bytes) {
   return true;
 }
 
-void the_setting_is_read_as_the_system_writes_it(void**) {
+ddp_case(the_setting_is_read_as_the_system_writes_it) {
   expect(os::allows_huge_pages("[always] madvise never\n"), "always");
   expect(os::allows_huge_pages("always [madvise] never\n"), "madvise");
   expect(!os::allows_huge_pages("always madvise [never]\n"), "never");
   expect(!os::allows_huge_pages(""), "no answer");
 }
 
-void memory_that_is_moved_keeps_its_contents(void**) {
+ddp_case(memory_that_is_moved_keeps_its_contents) {
   void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect(memory != MAP_FAILED, "memory");
   auto* const data = static_cast<std::byte*>(memory);
@@ -47,13 +47,13 @@ void memory_that_is_moved_keeps_its_contents(void**) {
   munmap(memory, kBytes);
 }
 
-void less_than_a_page_is_left_alone(void**) {
+ddp_case(less_than_a_page_is_left_alone) {
   std::string text(1000, 'x');
   expect_equal(os::to_huge_pages(text.data(), 1000, os::Deadline::never()), int64_t{0}, "nothing to move");
   expect_equal(os::to_huge_pages(nullptr, 0, os::Deadline::never()), int64_t{0}, "nothing at all");
 }
 
-void memory_whose_owner_refused_is_left_alone(void**) {
+ddp_case(memory_whose_owner_refused_is_left_alone) {
   void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   (void)madvise(memory, kBytes, MADV_NOHUGEPAGE);
   fill(static_cast<std::byte*>(memory), kBytes);
@@ -62,7 +62,7 @@ void memory_whose_owner_refused_is_left_alone(void**) {
   munmap(memory, kBytes);
 }
 
-void fresh_memory_is_zero_begins_on_a_page_and_costs_nothing_before_it_is_touched(void**) {
+ddp_case(fresh_memory_is_zero_begins_on_a_page_and_costs_nothing_before_it_is_touched) {
   auto* const data = static_cast<std::byte*>(os::map_zeroed(kBytes + 12345));
   expect(data != nullptr && reinterpret_cast<uintptr_t>(data) % os::kHugePage == 0, "a page's boundary");
   expect_equal(kib_of(data, "Rss:"), 0LL, "resident before");
@@ -73,7 +73,7 @@ void fresh_memory_is_zero_begins_on_a_page_and_costs_nothing_before_it_is_touche
   os::unmap(data, kBytes + 12345);
 }
 
-void addresses_alone_are_on_a_boundary_and_are_mapped_over(void**) {
+ddp_case(addresses_alone_are_on_a_boundary_and_are_mapped_over) {
   void* const place = os::reserve_addresses(kBytes);
   expect(place != nullptr && reinterpret_cast<uintptr_t>(place) % os::kHugePage == 0, "a page's boundary");
   expect(mmap(place, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == place,
@@ -83,14 +83,3 @@ void addresses_alone_are_on_a_boundary_and_are_mapped_over(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(the_setting_is_read_as_the_system_writes_it),
-                              ddp_test(memory_that_is_moved_keeps_its_contents),
-                              ddp_test(less_than_a_page_is_left_alone),
-                              ddp_test(memory_whose_owner_refused_is_left_alone),
-                              ddp_test(fresh_memory_is_zero_begins_on_a_page_and_costs_nothing_before_it_is_touched),
-                              ddp_test(addresses_alone_are_on_a_boundary_and_are_mapped_over)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

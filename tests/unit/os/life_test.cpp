@@ -65,7 +65,7 @@ class Child {
   std::string life_;
 };
 
-void a_process_has_ended_when_it_is_killed(void**) {
+ddp_case(a_process_has_ended_when_it_is_killed) {
   Child child;
   expect(!child.life().empty(), "the kernel says who it is");
   expect(!os::has_ended(child.life()), "it lives");
@@ -76,13 +76,13 @@ void a_process_has_ended_when_it_is_killed(void**) {
   expect(os::has_ended(child.life()), "and now");
 }
 
-void a_process_that_is_stopped_lives(void**) {
+ddp_case(a_process_that_is_stopped_lives) {
   Child child;
   child.stop();
   expect(!os::has_ended(child.life()), "it may go on");
 }
 
-void a_process_without_its_first_thread_lives(void**) {
+ddp_case(a_process_without_its_first_thread_lives) {
   const Child child(true);
   for (int i = 0; i < 50; ++i) {
     expect(!os::has_ended(child.life()), "its other thread goes on");
@@ -90,13 +90,13 @@ void a_process_without_its_first_thread_lives(void**) {
   }
 }
 
-void a_number_that_is_used_again_is_another_process(void**) {
+ddp_case(a_number_that_is_used_again_is_another_process) {
   const std::string own = os::this_life();
   expect(!os::has_ended(own), "this one lives");
   expect(os::has_ended(own.substr(0, own.rfind('/')) + "/1"), "it began at another time");
 }
 
-void what_cannot_be_seen_has_not_ended(void**) {
+ddp_case(what_cannot_be_seen_has_not_ended) {
   for (const char* const life : {"", "nonsense", "b/1/1/1", "///", "b/1/-4/2"}) expect(!os::has_ended(life), life);
   const std::string own = os::this_life(), gone = own.substr(0, own.rfind('/')) + "/1";
   const size_t first = gone.find('/'), second = gone.find('/', first + 1);
@@ -105,12 +105,3 @@ void what_cannot_be_seen_has_not_ended(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_process_has_ended_when_it_is_killed),    ddp_test(a_process_that_is_stopped_lives),
-      ddp_test(a_process_without_its_first_thread_lives), ddp_test(a_number_that_is_used_again_is_another_process),
-      ddp_test(what_cannot_be_seen_has_not_ended),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -13,7 +13,7 @@
 namespace ddp::test {
 namespace {
 
-void a_first_line_begins_an_area(void**) {
+ddp_case(a_first_line_begins_an_area) {
   os::Area area;
   area.protection_key = 7;
   expect(os::read_line("7f0a10000000-7f0a10200000 rw-s 00001000 08:02 4711                       /memfd:libddp (deleted)",
@@ -30,7 +30,7 @@ void a_first_line_begins_an_area(void**) {
          "without a name");
 }
 
-void other_lines_add_to_it(void**) {
+ddp_case(other_lines_add_to_it) {
   os::Area area;
   expect(os::read_line("00400000-00401000 rw-p 00000000 00:00 0 ", area), "a first line");
   for (const char* line :
@@ -42,7 +42,7 @@ void other_lines_add_to_it(void**) {
   expect_equal(area.begin, uintptr_t{0x400000}, "the area is the same");
 }
 
-void lines_of_no_such_kind_are_no_areas(void**) {
+ddp_case(lines_of_no_such_kind_are_no_areas) {
   for (const char* line : {"-", "40-", "zz-40 rw-p 0 0:0 0", "400000-401000", "400000-401000 rw-p",
                            "400000-401000 rw-p 0 00", "Anonymous:      0 kB", "FilePmdMapped: 0 kB"}) {
     os::Area area;
@@ -50,7 +50,7 @@ void lines_of_no_such_kind_are_no_areas(void**) {
   }
 }
 
-void the_mappings_of_this_process_are_walked_in_order(void**) {
+ddp_case(the_mappings_of_this_process_are_walked_in_order) {
   void* const memory = mmap(nullptr, 3 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect(memory != MAP_FAILED && madvise(memory, 3 << 20, MADV_DONTFORK) == 0, "memory that forks do not get");
   const auto begin = reinterpret_cast<uintptr_t>(memory);
@@ -78,11 +78,3 @@ void the_mappings_of_this_process_are_walked_in_order(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_first_line_begins_an_area), ddp_test(other_lines_add_to_it),
-                              ddp_test(lines_of_no_such_kind_are_no_areas),
-                              ddp_test(the_mappings_of_this_process_are_walked_in_order)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -26,7 +26,7 @@ void counted_free(void* memory, size_t bytes) noexcept {
 }
 constexpr os::MemoryTable kLimited{&limited, &counted_free};
 
-void an_array_is_zeroed_and_aligned(void**) {
+ddp_case(an_array_is_zeroed_and_aligned) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{1000}, size_t{1} << 20, size_t{9} << 20}) {
     const os::LargeArray array(bytes, "a test");
     expect(reinterpret_cast<uintptr_t>(array.data()) % 64 == 0, "alignment");
@@ -34,7 +34,7 @@ void an_array_is_zeroed_and_aligned(void**) {
   }
 }
 
-void memory_that_runs_out_is_an_error_and_nothing_leaks(void**) {
+ddp_case(memory_that_runs_out_is_an_error_and_nothing_leaks) {
   os::set_memory_table(&kLimited);
   allowed = 2;
   {
@@ -53,10 +53,3 @@ void memory_that_runs_out_is_an_error_and_nothing_leaks(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(an_array_is_zeroed_and_aligned),
-                              ddp_test(memory_that_runs_out_is_an_error_and_nothing_leaks)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

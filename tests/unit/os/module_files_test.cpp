@@ -8,7 +8,7 @@ using namespace ddp::test;
 
 namespace {
 
-void modules_are_searched_in_the_named_folders_first(void**) {
+ddp_case(modules_are_searched_in_the_named_folders_first) {
   const auto files = os::module_candidates("libx.so", "/a::/b");
   expect_equal(files.at(0), std::string("/a/libx.so"), "first");
   expect_equal(files.at(1), std::string("/b/libx.so"), "second");
@@ -16,12 +16,12 @@ void modules_are_searched_in_the_named_folders_first(void**) {
   expect(files.size() == 5, "own folder, its subfolder, and where it was installed");
 }
 
-void files_are_listed_for_an_error(void**) {
+ddp_case(files_are_listed_for_an_error) {
   expect_equal(os::listed({"a", "b"}), std::string("a, b"), "two");
   expect_equal(os::listed({}), std::string(), "none");
 }
 
-void a_module_that_finds_no_memory_is_not_missing(void**) {
+ddp_case(a_module_that_finds_no_memory_is_not_missing) {
   const Error full =
       os::not_loaded("the module", "x.so: cannot allocate dependency list: Cannot allocate memory", "install it");
   expect_equal(full.status(), DDP_ERROR_OUT_OF_MEMORY, "status");
@@ -31,12 +31,3 @@ void a_module_that_finds_no_memory_is_not_missing(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const struct CMUnitTest tests[] = {
-      ddp_test(modules_are_searched_in_the_named_folders_first),
-      ddp_test(files_are_listed_for_an_error),
-      ddp_test(a_module_that_finds_no_memory_is_not_missing),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

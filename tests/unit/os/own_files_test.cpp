@@ -33,7 +33,7 @@ void expect_refused(const std::function<void()>& body, const std::string& why) {
   expect(false, "refused: " + why);
 }
 
-void a_folder_is_made_for_this_user_alone(void**) {
+ddp_case(a_folder_is_made_for_this_user_alone) {
   const TemporaryFolder folder;
   const std::string path = folder.file("rings");
   os::make_own_folder(path);
@@ -42,7 +42,7 @@ void a_folder_is_made_for_this_user_alone(void**) {
   os::make_own_folder(path);  // a second rank finds it
 }
 
-void a_folder_of_others_is_refused(void**) {
+ddp_case(a_folder_of_others_is_refused) {
   const TemporaryFolder folder;
   const std::string path = folder.file("rings"), link = folder.file("link"), file = folder.file("file");
   os::make_own_folder(path);
@@ -59,7 +59,7 @@ void a_folder_of_others_is_refused(void**) {
   expect_refused([&] { os::make_own_folder(path); }, "belongs to another user");
 }
 
-void a_new_file_is_no_link_and_not_the_old_one(void**) {
+ddp_case(a_new_file_is_no_link_and_not_the_old_one) {
   const TemporaryFolder folder;
   const std::string kept = folder.file("kept"), path = folder.file("new");
   write_whole(kept, "precious");
@@ -76,7 +76,7 @@ void a_new_file_is_no_link_and_not_the_old_one(void**) {
   }
 }
 
-void what_is_no_regular_file_is_refused_at_once(void**) {
+ddp_case(what_is_no_regular_file_is_refused_at_once) {
   const TemporaryFolder folder;
   expect(mkfifo(folder.file("fifo").c_str(), 0666) == 0, "a FIFO");
   expect(mkdir(folder.file("folder").c_str(), 0777) == 0, "a folder");
@@ -93,7 +93,7 @@ void what_is_no_regular_file_is_refused_at_once(void**) {
   expect_refused([&] { static_cast<void>(os::open_own_file(folder.file("theirs"), O_RDWR, 0)); }, "another user");
 }
 
-void a_lock_that_stays_locked_is_an_error_in_time(void**) {
+ddp_case(a_lock_that_stays_locked_is_an_error_in_time) {
   const TemporaryFolder folder;
   const std::string path = folder.file("lock");
   const os::Fd first = os::open_own_file(path, O_RDWR | O_CREAT, 0600), second = os::open_own_file(path, O_RDWR, 0);
@@ -104,12 +104,3 @@ void a_lock_that_stays_locked_is_an_error_in_time(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_folder_is_made_for_this_user_alone),         ddp_test(a_folder_of_others_is_refused),
-      ddp_test(a_new_file_is_no_link_and_not_the_old_one),    ddp_test(what_is_no_regular_file_is_refused_at_once),
-      ddp_test(a_lock_that_stays_locked_is_an_error_in_time),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -13,7 +13,7 @@ namespace {
 using namespace ddp;
 using namespace ddp::test;
 
-void one_thread_at_a_time_holds_it(void**) {
+ddp_case(one_thread_at_a_time_holds_it) {
   os::PatientMutex mutex;
   int64_t count = 0;
   std::vector<std::thread> threads;
@@ -33,7 +33,7 @@ void one_thread_at_a_time_holds_it(void**) {
   expect_equal(count, int64_t{20'000}, "turns");
 }
 
-void a_wait_ends_when_its_time_is_over(void**) {
+ddp_case(a_wait_ends_when_its_time_is_over) {
   os::PatientMutex mutex;
   mutex.lock();
   std::atomic<bool> got{true};
@@ -45,11 +45,3 @@ void a_wait_ends_when_its_time_is_over(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(one_thread_at_a_time_holds_it),
-      ddp_test(a_wait_ends_when_its_time_is_over),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

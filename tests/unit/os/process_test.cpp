@@ -18,7 +18,7 @@
 namespace ddp::test {
 namespace {
 
-void a_process_keeps_its_number(void**) {
+ddp_case(a_process_keeps_its_number) {
   const uint64_t number = os::process_number();
   expect(number >= 1, "numbers begin with 1");
   std::vector<std::thread> threads;
@@ -33,7 +33,7 @@ std::string in_a_fork(const std::function<std::string()>& body) {
   return procs.wait().at(0).text;
 }
 
-void a_fork_and_a_fork_of_it_have_greater_numbers(void**) {
+ddp_case(a_fork_and_a_fork_of_it_have_greater_numbers) {
   const uint64_t mine = os::process_number();
   const std::string said = in_a_fork([mine] {
     const uint64_t child = os::process_number();
@@ -47,7 +47,7 @@ void a_fork_and_a_fork_of_it_have_greater_numbers(void**) {
 }
 
 /// As programs do that avoid the handlers of fork().
-void a_fork_by_the_bare_system_call_is_seen(void**) {
+ddp_case(a_fork_by_the_bare_system_call_is_seen) {
   const uint64_t mine = os::process_number();
   int pipes[2];
   expect(pipe(pipes) == 0, "a pipe");
@@ -61,7 +61,7 @@ void a_fork_by_the_bare_system_call_is_seen(void**) {
   close(pipes[1]);
 }
 
-void something_is_made_once_in_every_process(void**) {
+ddp_case(something_is_made_once_in_every_process) {
   static os::PerProcess once;
   static std::atomic<int> made{0};
   const auto enter = [] { once.enter([] { ++made; }); };
@@ -80,11 +80,3 @@ void something_is_made_once_in_every_process(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {ddp_test(a_process_keeps_its_number), ddp_test(a_fork_and_a_fork_of_it_have_greater_numbers),
-                              ddp_test(a_fork_by_the_bare_system_call_is_seen),
-                              ddp_test(something_is_made_once_in_every_process)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -19,7 +19,7 @@ constexpr int64_t kLimitMs = 400;
 
 void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-void a_stop_is_noticed_once(void**) {
+ddp_case(a_stop_is_noticed_once) {
   Procs procs(1, [](int, Reporter& report) {
     os::Standstill standstill(kLimitMs);
     report.say("stop me");
@@ -36,7 +36,7 @@ void a_stop_is_noticed_once(void**) {
   for (const ProcResult& result : procs.wait(20'000)) expect(result.exit_code == 0, result.describe());
 }
 
-void a_long_wait_is_no_stop(void**) {
+ddp_case(a_long_wait_is_no_stop) {
   os::Standstill standstill(kLimitMs);
   expect(!standstill.take(), "nothing has happened");
   sleep_ms(2 * kLimitMs);
@@ -44,11 +44,3 @@ void a_long_wait_is_no_stop(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_stop_is_noticed_once),
-      ddp_test(a_long_wait_is_no_stop),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

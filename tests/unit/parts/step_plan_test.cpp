@@ -75,7 +75,7 @@ void expect_rules(const std::vector<Rule<Outcome>>& rules, Outcome StepPlan::*fi
     expect(decided[k] > 0, what + ": the rule \"" + rules[k].condition + "\" decides");
 }
 
-void a_step_runs_where_the_rules_say(void**) {
+ddp_case(a_step_runs_where_the_rules_say) {
   expect_rules<When>({{"-in_backward", When::kAtOptimizerStep},
                       {"+whole_gradient", When::kAtOptimizerStep},
                       {"-prepared", When::kAtEndOfPass},
@@ -87,7 +87,7 @@ void a_step_runs_where_the_rules_say(void**) {
                      &StepPlan::when, "when");
 }
 
-void gradients_are_reduced_where_the_rules_say(void**) {
+ddp_case(gradients_are_reduced_where_the_rules_say) {
   expect_rules<Reduction>({{"-shard", Reduction::kEverywhere},
                            {"-prepared", Reduction::kEverywhere},
                            {"+hook", Reduction::kEverywhere},
@@ -103,7 +103,7 @@ void gradients_are_reduced_where_the_rules_say(void**) {
                           &StepPlan::reduction, "the reduction");
 }
 
-void values_are_given_as_the_rules_say(void**) {
+ddp_case(values_are_given_as_the_rules_say) {
   expect_rules<Values>({{"-shard", Values::kNobody},
                         {"-can_fuse", Values::kAllGather},
                         {"-in_backward", Values::kAllGather},
@@ -117,7 +117,7 @@ void values_are_given_as_the_rules_say(void**) {
                        &StepPlan::values, "who gives values");
 }
 
-void the_norm_is_taken_when_the_rules_say(void**) {
+ddp_case(the_norm_is_taken_when_the_rules_say) {
   expect_rules<Norm>({{"-whole_gradient", Norm::kAtStep},
                       {"-shard", Norm::kAtStep},
                       {"-scatter", Norm::kAtStep},
@@ -129,7 +129,7 @@ void the_norm_is_taken_when_the_rules_say(void**) {
                      &StepPlan::norm, "the norm");
 }
 
-void a_sum_is_left_where_the_rules_say(void**) {
+ddp_case(a_sum_is_left_where_the_rules_say) {
   expect_rules<bool>({{"-gpu", false},
                       {"-divides", false},
                       {"+whole_gradient", false},
@@ -144,7 +144,7 @@ void a_sum_is_left_where_the_rules_say(void**) {
                      &StepPlan::leaves_sum, "a sum");
 }
 
-void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
+ddp_case(a_plan_asks_only_for_exchanges_that_are_prepared) {
   for (const Inputs& inputs : all_inputs()) {
     const StepPlan plan = inputs.plan();
     const parts::StepExchanges exchanges = step_exchanges(inputs.request(), inputs.setting());
@@ -165,7 +165,7 @@ void a_plan_asks_only_for_exchanges_that_are_prepared(void**) {
 }
 
 /// Else a pass would take back the changes of some buckets alone.
-void buckets_in_host_memory_and_on_a_gpu_follow_alike(void**) {
+ddp_case(buckets_in_host_memory_and_on_a_gpu_follow_alike) {
   int mixed = 0;
   for (const Inputs& host : all_inputs())
     for (int can = 0; can < 4 && !host.has("gpu") && host.has("mixed"); ++can) {
@@ -181,7 +181,7 @@ void buckets_in_host_memory_and_on_a_gpu_follow_alike(void**) {
 }
 
 /// The rows of src/pass/README.md for the transports of today.
-void transports_get_the_plans_of_the_guide(void**) {
+ddp_case(transports_get_the_plans_of_the_guide) {
   const auto plan = [](bool shard, bool gpu, bool blocks, bool hook) {
     Inputs inputs;
     inputs.bits = {shard, true, false, false, hook, false, gpu, false, true, !blocks && !gpu, true};
@@ -206,7 +206,7 @@ void transports_get_the_plans_of_the_guide(void**) {
              "replicated");
 }
 
-void only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once(void**) {
+ddp_case(only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once) {
   StepState state;
   expect(state.is(StepState::Is::kNone) && !state.take_made(), "at first");
   state.take_back();
@@ -230,19 +230,3 @@ void only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_step_runs_where_the_rules_say),
-      ddp_test(gradients_are_reduced_where_the_rules_say),
-      ddp_test(values_are_given_as_the_rules_say),
-      ddp_test(the_norm_is_taken_when_the_rules_say),
-      ddp_test(a_sum_is_left_where_the_rules_say),
-      ddp_test(a_plan_asks_only_for_exchanges_that_are_prepared),
-      ddp_test(buckets_in_host_memory_and_on_a_gpu_follow_alike),
-      ddp_test(transports_get_the_plans_of_the_guide),
-      ddp_test(only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -27,7 +27,7 @@ std::string naive_gaps(const std::vector<bool>& flags) {
   return text;
 }
 
-void ranges_are_those_of_an_array_of_flags(void**) {
+ddp_case(ranges_are_those_of_an_array_of_flags) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::minstd_rand random(seed + 1);
     std::vector<bool> flags(1 + random() % 60);
@@ -50,7 +50,7 @@ void ranges_are_those_of_an_array_of_flags(void**) {
   }
 }
 
-void what_is_missing_is_told_in_the_units_of_the_program(void**) {
+ddp_case(what_is_missing_is_told_in_the_units_of_the_program) {
   pass::MarkedRanges ranges;
   expect(ranges.add(4, 2) && ranges.add(10, 2), "two complex numbers of 8");
   expect_equal(ranges.missing(16, 2), std::string("0 to 1 and 2 more ranges"), "in complex numbers");
@@ -58,12 +58,3 @@ void what_is_missing_is_told_in_the_units_of_the_program(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(ranges_are_those_of_an_array_of_flags),
-      ddp_test(what_is_missing_is_told_in_the_units_of_the_program),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

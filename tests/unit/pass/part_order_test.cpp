@@ -75,12 +75,12 @@ Calls operator+(Calls first, const Calls& second) {
 const Calls kBegin = both({"require", "begin", "choose 0", "choose 1", "opened"});
 const Calls kBuckets = both({"fill 0", "started 0", "fill 1", "started 1"});
 
-void a_commit_asks_each_part_for_each_bucket(void**) {
+ddp_case(a_commit_asks_each_part_for_each_bucket) {
   World world;
   expect_calls(world, both({"describe 0", "prepare 0", "describe 1", "prepare 1"}), "while the model is committed");
 }
 
-void a_pass_that_reduces(void**) {
+ddp_case(a_pass_that_reduces) {
   World world;
   static_cast<void>(world.take());
   world.a.answers.sliced = true;
@@ -104,7 +104,7 @@ void a_pass_that_reduces(void**) {
   expect_equal(world.ranks.open, 0, "open passes after the end");
 }
 
-void a_part_that_traces(void**) {
+ddp_case(a_part_that_traces) {
   World world;
   static_cast<void>(world.take());
   world.b.answers.traces = true;
@@ -125,7 +125,7 @@ void a_part_that_traces(void**) {
   expect_calls(world, {}, "a mark of a pass that is not traced");
 }
 
-void passes_that_do_not_reduce(void**) {
+ddp_case(passes_that_do_not_reduce) {
   World world;
   for (const ddp_pass mode : {DDP_PASS_LOCAL, DDP_PASS_ACCUMULATE, DDP_PASS_PART}) {
     static_cast<void>(world.take());
@@ -149,7 +149,7 @@ void passes_that_do_not_reduce(void**) {
   expect_calls(world, both({"closed void"}), "a LOCAL pass in which gradients are missing");
 }
 
-void a_void_pass(void**) {
+ddp_case(a_void_pass) {
   World world;
   world.pass().begin(DDP_PASS_REDUCE);
   world.pass().mark_ready(0);
@@ -172,7 +172,7 @@ void a_void_pass(void**) {
                "nobody contributes");
 }
 
-void a_part_that_votes_void_reports_first(void**) {
+ddp_case(a_part_that_votes_void_reports_first) {
   World world;
   world.a.answers.votes_void = true;
   world.a.answers.reports = true;
@@ -187,7 +187,7 @@ void a_part_that_votes_void_reports_first(void**) {
   expect(world.pass().results().gradients() == pass::Results::Gradients::kVoid, "the gradients are void");
 }
 
-void a_step_that_fails_and_one_that_tears(void**) {
+ddp_case(a_step_that_fails_and_one_that_tears) {
   World world;
   world.b.answers.reports = true;
   world.b.answers.whole = false;
@@ -202,7 +202,7 @@ void a_step_that_fails_and_one_that_tears(void**) {
   expect(world.pass().results().gradients() == pass::Results::Gradients::kFinal, "the gradients are good");
 }
 
-void a_pass_that_breaks(void**) {
+ddp_case(a_pass_that_breaks) {
   World world;
   world.ranks.failure = Error(DDP_ERROR_PEER_FAILED, "rank 1 is lost");
   world.pass().begin(DDP_PASS_REDUCE);
@@ -214,7 +214,7 @@ void a_pass_that_breaks(void**) {
   expect_equal(world.ranks.open, 0, "open passes");
 }
 
-void a_rank_that_only_answers(void**) {
+ddp_case(a_rank_that_only_answers) {
   World world;
   static_cast<void>(world.take());
   world.ranks.other_trains = true;
@@ -230,7 +230,7 @@ void a_rank_that_only_answers(void**) {
   }
 }
 
-void a_begin_that_fails_opens_nothing(void**) {
+ddp_case(a_begin_that_fails_opens_nothing) {
   World world;
   static_cast<void>(world.take());
   world.b.answers.refuses = true;
@@ -244,7 +244,7 @@ void a_begin_that_fails_opens_nothing(void**) {
   expect_equal(world.ranks.open, 0, "open passes in the group");
 }
 
-void what_comes_between_passes(void**) {
+ddp_case(what_comes_between_passes) {
   World world;
   static_cast<void>(world.take());
   world.pass().await_values();
@@ -262,21 +262,3 @@ void what_comes_between_passes(void**) {
 
 }  // namespace
 }  // namespace ddp::test
-
-int main() {
-  using namespace ddp::test;
-  const CMUnitTest tests[] = {
-      ddp_test(a_commit_asks_each_part_for_each_bucket),
-      ddp_test(a_pass_that_reduces),
-      ddp_test(a_part_that_traces),
-      ddp_test(passes_that_do_not_reduce),
-      ddp_test(a_void_pass),
-      ddp_test(a_part_that_votes_void_reports_first),
-      ddp_test(a_step_that_fails_and_one_that_tears),
-      ddp_test(a_pass_that_breaks),
-      ddp_test(a_rank_that_only_answers),
-      ddp_test(a_begin_that_fails_opens_nothing),
-      ddp_test(what_comes_between_passes),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

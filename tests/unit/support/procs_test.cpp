@@ -20,7 +20,7 @@ using ddp::test::Procs;
 using ddp::test::Reporter;
 using ddp::test::run_ranks;
 
-void results_come_back_by_rank(void**) {
+ddp_case(results_come_back_by_rank) {
   Procs procs(3, [](int rank, Reporter&) { return "I am " + std::to_string(rank); });
   const auto results = procs.wait();
   for (int rank = 0; rank < 3; ++rank) {
@@ -30,14 +30,14 @@ void results_come_back_by_rank(void**) {
   }
 }
 
-void a_thrown_error_is_exit_code_1_with_its_status(void**) {
+ddp_case(a_thrown_error_is_exit_code_1_with_its_status) {
   Procs procs(1, [](int, Reporter&) -> std::string { throw ddp::make_error(DDP_ERROR_IO, "no disk"); });
   const auto results = procs.wait();
   expect_equal(results[0].exit_code, 1, "exit code");
   expect_equal(results[0].text, std::string("DDP_ERROR_IO: no disk"), "text");
 }
 
-void a_child_can_be_awaited_and_killed(void**) {
+ddp_case(a_child_can_be_awaited_and_killed) {
   Procs procs(1, [](int, Reporter& report) -> std::string {
     report.say("ready");
     for (;;) pause();
@@ -47,19 +47,19 @@ void a_child_can_be_awaited_and_killed(void**) {
   expect_equal(procs.wait_one(0).signal, SIGKILL, "signal");
 }
 
-void a_child_that_hangs_is_killed_and_marked(void**) {
+ddp_case(a_child_that_hangs_is_killed_and_marked) {
   Procs procs(1, [](int, Reporter&) -> std::string {
     for (;;) pause();
   });
   expect(procs.wait(50)[0].timed_out, "marked as timed out");
 }
 
-void long_texts_come_back_whole(void**) {
+ddp_case(long_texts_come_back_whole) {
   Procs procs(1, [](int, Reporter&) { return std::string(1'000'000, 'x'); });
   expect_equal(procs.wait()[0].text.size(), size_t{1'000'000}, "length");
 }
 
-void threads_rethrow_the_first_failure_after_all_are_back(void**) {
+ddp_case(threads_rethrow_the_first_failure_after_all_are_back) {
   std::atomic<int> back{0};
   std::string text;
   try {
@@ -75,12 +75,3 @@ void threads_rethrow_the_first_failure_after_all_are_back(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(results_come_back_by_rank),         ddp_test(a_thrown_error_is_exit_code_1_with_its_status),
-      ddp_test(a_child_can_be_awaited_and_killed), ddp_test(a_child_that_hangs_is_killed_and_marked),
-      ddp_test(long_texts_come_back_whole),        ddp_test(threads_rethrow_the_first_failure_after_all_are_back),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

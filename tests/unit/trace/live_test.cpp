@@ -25,7 +25,7 @@ trace::LiveNumbers numbers_at(const std::string& path) {
   return *found;
 }
 
-void what_is_written_can_be_read_at_once(void**) {
+ddp_case(what_is_written_can_be_read_at_once) {
   const TemporaryFolder folder;
   const std::string path = folder.file("rank-3.live");
   const std::unique_ptr<LiveFile> file = LiveFile::claim(folder.path(), 3, "a-host", 4);
@@ -48,7 +48,7 @@ void what_is_written_can_be_read_at_once(void**) {
   expect_equal(numbers.waited_ns[0] + numbers.waited_ns[2] + numbers.waited_ns[3], 0, "waited for others");
 }
 
-void one_group_of_a_process_writes_it_at_a_time(void**) {
+ddp_case(one_group_of_a_process_writes_it_at_a_time) {
   const TemporaryFolder folder;
   std::unique_ptr<LiveFile> first = LiveFile::claim(folder.path(), 0, "h", 2);
   trace::add(first->page().work.steps, 3);
@@ -61,7 +61,7 @@ void one_group_of_a_process_writes_it_at_a_time(void**) {
   expect_equal(numbers_at(folder.file("rank-0.live")).work.steps, 4, "steps go on");
 }
 
-void a_process_in_the_place_of_a_dead_one_begins_anew(void**) {
+ddp_case(a_process_in_the_place_of_a_dead_one_begins_anew) {
   const TemporaryFolder folder;
   const pid_t dead = fork();
   if (dead == 0) {
@@ -75,7 +75,7 @@ void a_process_in_the_place_of_a_dead_one_begins_anew(void**) {
   expect_equal(numbers_at(folder.file("rank-0.live")).work.steps, 0, "steps of the next one");
 }
 
-void a_fork_writes_nothing(void**) {
+ddp_case(a_fork_writes_nothing) {
   const TemporaryFolder folder;
   auto watch = std::make_unique<trace::Watch>(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 2));
   watch->regroup(0, 2, 0, trace::kSharedMemory);
@@ -97,7 +97,7 @@ void a_fork_writes_nothing(void**) {
   expect_equal(numbers.place.transports, int32_t{trace::kSharedMemory}, "transports");
 }
 
-void transports_are_those_of_the_newest_group(void**) {
+ddp_case(transports_are_those_of_the_newest_group) {
   const TemporaryFolder folder;
   trace::Watch watch(trace::Watch::live_of_launcher(folder.path().c_str(), 0, "h", 4));
   const auto transports = [&] { return numbers_at(folder.file("rank-0.live")).place.transports; };
@@ -110,7 +110,7 @@ void transports_are_those_of_the_newest_group(void**) {
   expect_equal(transports(), int32_t{trace::kSharedMemory}, "after a recovery");
 }
 
-void what_cannot_be_written_is_left_out(void**) {
+ddp_case(what_cannot_be_written_is_left_out) {
   const TemporaryFolder folder;
   expect(trace::Watch::live_of_launcher((folder.path() + "/none").c_str(), 0, "h", 1) == nullptr, "no such folder");
   expect(trace::Watch::live_of_launcher(nullptr, 0, "h", 1) == nullptr, "no folder is named");
@@ -121,7 +121,7 @@ void what_cannot_be_written_is_left_out(void**) {
   expect(!trace::read_live(folder.file("rank-0.live")).has_value(), "no page was left");
 }
 
-void what_is_no_page_is_not_read(void**) {
+ddp_case(what_is_no_page_is_not_read) {
   const TemporaryFolder folder;
   const std::string path = folder.file("rank-0.live");
   for (const size_t bytes : {size_t{0}, size_t{10}, sizeof(LivePage), size_t{100'000}}) {
@@ -138,16 +138,3 @@ void what_is_no_page_is_not_read(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(what_is_written_can_be_read_at_once),
-      ddp_test(one_group_of_a_process_writes_it_at_a_time),
-      ddp_test(a_process_in_the_place_of_a_dead_one_begins_anew),
-      ddp_test(a_fork_writes_nothing),
-      ddp_test(what_cannot_be_written_is_left_out),
-      ddp_test(what_is_no_page_is_not_read),
-      ddp_test(transports_are_those_of_the_newest_group),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

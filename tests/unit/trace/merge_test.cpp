@@ -44,7 +44,7 @@ std::vector<Json> of_phase(const Json& trace, const std::string& phases) {
 }
 std::vector<Json> spans(const Json& trace) { return of_phase(trace, "Xi"); }
 
-void times_count_from_the_first_event(void**) {
+ddp_case(times_count_from_the_first_event) {
   const std::vector<Json> events = spans(merged({ring_of(1, "b", {span(EventKind::kStep, 0, 5'000'000, 5'001'250)}),
                                                  ring_of(0, "b", {span(EventKind::kSave, 0, 4'999'000, 5'000'001)})}));
   expect_equal(events.size(), size_t{2}, "events");
@@ -53,7 +53,7 @@ void times_count_from_the_first_event(void**) {
   expect(events[1].at("pid") == 1, "a process for each rank");
 }
 
-void what_overlaps_gets_a_row_of_its_own(void**) {
+ddp_case(what_overlaps_gets_a_row_of_its_own) {
   const std::vector<Json> events = spans(merged({ring_of(
       0, "b",
       {span(EventKind::kReducing, 0, 0, 100), span(EventKind::kReducing, 1, 50, 150), span(EventKind::kReducing, 2, 60, 90),
@@ -65,7 +65,7 @@ void what_overlaps_gets_a_row_of_its_own(void**) {
   expect(row(4) == row(0), "inside the next");
 }
 
-void streams_of_gpus_have_rows_of_their_own(void**) {
+ddp_case(streams_of_gpus_have_rows_of_their_own) {
   const auto work = [](GpuWork what, uint32_t bucket, GpuRow row, int64_t begin_ns, int64_t end_ns) {
     return Event{EventKind::kGpu, 0, bucket, begin_ns, end_ns, 0, row.number(), static_cast<uint32_t>(what)};
   };
@@ -96,7 +96,7 @@ Event of_pass(EventKind kind, uint32_t model, uint32_t pass, uint32_t bucket, in
 }
 
 /// Two models have passes at one time. Of the first a gradient is in buckets 0 and 1; the second pass of it did not end.
-void arrows_go_from_marks_to_buckets_to_the_end(void**) {
+ddp_case(arrows_go_from_marks_to_buckets_to_the_end) {
   const Json trace = merged({ring_of(
       0, "b",
       {of_pass(EventKind::kPass, 1, 1, 1, 0, 1'000), of_pass(EventKind::kPass, 2, 7, 7, 5, 2'000), mark(1, 1, 10, 0, 1),
@@ -116,7 +116,7 @@ void arrows_go_from_marks_to_buckets_to_the_end(void**) {
 }
 
 /// A damaged file says anything: neither time nor memory depends on it, and sums wrap.
-void a_mark_may_say_any_number_of_buckets(void**) {
+ddp_case(a_mark_may_say_any_number_of_buckets) {
   constexpr int64_t kMany = (int64_t{1} << 56) - 1;
   Event large = of_pass(EventKind::kReducing, 1, 1, 8, 20, 30);
   large.bytes = kMany;
@@ -125,7 +125,7 @@ void a_mark_may_say_any_number_of_buckets(void**) {
   expect(!of_phase(trace, "C").empty(), "counters");
 }
 
-void counters_follow_the_buckets(void**) {
+ddp_case(counters_follow_the_buckets) {
   const Json trace =
       merged({ring_of(0, "b",
                       {of_pass(EventKind::kWaiting, 1, 1, 0, 0, 10), of_pass(EventKind::kWaiting, 1, 1, 1, 5, 20),
@@ -141,7 +141,7 @@ void counters_follow_the_buckets(void**) {
   expect(found == expected, Json(found).dump());
 }
 
-void clocks_are_aligned_by_gathers(void**) {
+ddp_case(clocks_are_aligned_by_gathers) {
   Ring first = ring_of(0, "a", {span(EventKind::kStep, 0, 1'000'000, 1'000'100)});
   first.gathers = {{1, 100, 200}, {2, 1'000, 1'050}};
   Ring other = ring_of(1, "b", {span(EventKind::kStep, 0, 501'000'000, 501'000'100)});  // half a second ahead
@@ -156,7 +156,7 @@ void clocks_are_aligned_by_gathers(void**) {
                "not compared", "without gathers");
 }
 
-void times_that_no_clock_shows_are_left_out(void**) {
+ddp_case(times_that_no_clock_shows_are_left_out) {
   Ring first = ring_of(0, "one", {span(EventKind::kStep, 0, 0, 1)}), other = ring_of(1, "two", {});
   first.gathers = {{1, INT64_MIN, INT64_MAX}, {2, 100, 200}};
   other.gathers = {{1, INT64_MAX, INT64_MIN}, {2, INT64_MAX, INT64_MAX}};
@@ -166,7 +166,7 @@ void times_that_no_clock_shows_are_left_out(void**) {
   expect(merged({first, other}).at("otherData").at("ranks")[1].at("clock_offset_us") == 0.0, "by the gather that is whole");
 }
 
-void a_place_that_two_processes_had_is_two(void**) {
+ddp_case(a_place_that_two_processes_had_is_two) {
   Ring old = ring_of(1, "b", {span(EventKind::kStep, 0, 0, 1)}), next = ring_of(1, "b", {span(EventKind::kStep, 0, 5, 6)});
   old.owner.start_ns = 1, next.owner.start_ns = 2, next.owner.pid = 777;
   const std::vector<Json> events = spans(merged({next, old}));
@@ -174,7 +174,7 @@ void a_place_that_two_processes_had_is_two(void**) {
   expect(events[1].at("pid") != 1, "the second gets another");
 }
 
-void names_are_quoted(void**) {
+ddp_case(names_are_quoted) {
   Ring ring =
       ring_of(0, "b", {span(EventKind::kMark, 2, 0, 0), span(EventKind::kCall, 9, 1, 2), span(EventKind::kCall, 4, 3, 4)});
   ring.parameters[{1, 2}] = "a \"b\" \\ \t c";
@@ -186,12 +186,12 @@ void names_are_quoted(void**) {
   expect_equal(events[2].at("name").get<std::string>(), "call 4", "a call without a name");
 }
 
-void nothing_is_a_trace_too(void**) {
+ddp_case(nothing_is_a_trace_too) {
   expect(spans(merged({})).empty(), "no rings");
   expect(spans(merged({ring_of(0, "b", {})})).empty(), "no events");
 }
 
-void a_file_that_cannot_be_written_leaves_nothing(void**) {
+ddp_case(a_file_that_cannot_be_written_leaves_nothing) {
   const TemporaryFolder folder;
   const std::vector<Ring> rings{ring_of(0, "b", {span(EventKind::kStep, 0, 0, 1)})};
   for (int64_t at = 1; at <= 3; ++at) {
@@ -204,21 +204,3 @@ void a_file_that_cannot_be_written_leaves_nothing(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(times_count_from_the_first_event),
-      ddp_test(what_overlaps_gets_a_row_of_its_own),
-      ddp_test(streams_of_gpus_have_rows_of_their_own),
-      ddp_test(arrows_go_from_marks_to_buckets_to_the_end),
-      ddp_test(a_mark_may_say_any_number_of_buckets),
-      ddp_test(counters_follow_the_buckets),
-      ddp_test(clocks_are_aligned_by_gathers),
-      ddp_test(times_that_no_clock_shows_are_left_out),
-      ddp_test(a_place_that_two_processes_had_is_two),
-      ddp_test(names_are_quoted),
-      ddp_test(nothing_is_a_trace_too),
-      ddp_test(a_file_that_cannot_be_written_leaves_nothing),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -27,13 +27,13 @@ std::vector<ProgramNumber> read(const TemporaryFolder& folder) {
   return page->program;
 }
 
-void names_are_short_and_plain(void**) {
+ddp_case(names_are_short_and_plain) {
   for (const char* name : {"a", "loss", "train/top-5_acc.1", "GPU:0"}) expect(ProgramNumbers::is_name(name), name);
   expect(ProgramNumbers::is_name(std::string(63, 'x')) && !ProgramNumbers::is_name(std::string(64, 'x')), "63 bytes");
   for (const char* name : {"", " ", "a b", "a\n", "a\"", "ä", "a{b}"}) expect(!ProgramNumbers::is_name(name), name);
 }
 
-void a_reader_has_the_last_values(void**) {
+ddp_case(a_reader_has_the_last_values) {
   const TemporaryFolder folder;
   const auto live = LiveFile::claim(folder.path(), 0, "h", 2);
   live->set_group("gan");
@@ -51,7 +51,7 @@ void a_reader_has_the_last_values(void**) {
   expect_equal(trace::read_live(folder.file("rank-0.live"))->group, std::string("gan"), "the group");
 }
 
-void there_is_a_limit_with_a_page_and_without(void**) {
+ddp_case(there_is_a_limit_with_a_page_and_without) {
   const TemporaryFolder folder;
   const auto live = LiveFile::claim(folder.path(), 0, "h", 2);
   for (const bool paged : {false, true}) {
@@ -63,7 +63,7 @@ void there_is_a_limit_with_a_page_and_without(void**) {
   }
 }
 
-void threads_agree_on_the_place_of_a_name(void**) {
+ddp_case(threads_agree_on_the_place_of_a_name) {
   const TemporaryFolder folder;
   const auto live = LiveFile::claim(folder.path(), 0, "h", 2);
   ProgramNumbers numbers;
@@ -81,7 +81,7 @@ void threads_agree_on_the_place_of_a_name(void**) {
   for (const ProgramNumber& each : found) expect_equal(each.times, int64_t{kThreads} * kRounds, each.name);
 }
 
-void a_fork_and_another_process_write_nothing(void**) {
+ddp_case(a_fork_and_another_process_write_nothing) {
   const TemporaryFolder folder;
   const auto live = LiveFile::claim(folder.path(), 0, "h", 2);
   ProgramNumbers numbers;
@@ -99,14 +99,3 @@ void a_fork_and_another_process_write_nothing(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(names_are_short_and_plain),
-      ddp_test(a_reader_has_the_last_values),
-      ddp_test(there_is_a_limit_with_a_page_and_without),
-      ddp_test(threads_agree_on_the_place_of_a_name),
-      ddp_test(a_fork_and_another_process_write_nothing),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -28,7 +28,7 @@ Ring read_file(const std::string& path) {
   return *ring;
 }
 
-void what_is_recorded_comes_back(void**) {
+ddp_case(what_is_recorded_comes_back) {
   const TemporaryFolder folder;
   const std::string path = ring_path(folder.path(), 4);
   const auto recorder = Recorder::make(path, {64, 4, 6, "a-host", "a-boot"});
@@ -50,7 +50,7 @@ void what_is_recorded_comes_back(void**) {
   }
 }
 
-void times_and_amounts_that_cannot_be_are_torn(void**) {
+ddp_case(times_and_amounts_that_cannot_be_are_torn) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   for (const auto& [begin, end] : {std::pair{INT64_MIN, INT64_MAX}, {int64_t{-1}, int64_t{5}}, {int64_t{5}, INT64_MAX}})
@@ -61,7 +61,7 @@ void times_and_amounts_that_cannot_be_are_torn(void**) {
   expect(ring.events.size() == 1 && ring.torn == 5, "one is whole");
 }
 
-void the_newest_stay(void**) {
+ddp_case(the_newest_stay) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   for (uint32_t number = 1; number <= 1'000; ++number) recorder->record(event_of(number));
@@ -72,7 +72,7 @@ void the_newest_stay(void**) {
   expect_equal(ring.lost, uint64_t{936}, "lost");
 }
 
-void events_of_many_threads_are_whole(void**) {
+ddp_case(events_of_many_threads_are_whole) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {128});
   std::vector<std::thread> threads;
@@ -91,7 +91,7 @@ void events_of_many_threads_are_whole(void**) {
 }
 
 /// Killed again and again wherever it is: what can be read is whole, and at most one event is torn.
-void a_kill_tears_one_event_at_most(void**) {
+ddp_case(a_kill_tears_one_event_at_most) {
   const TemporaryFolder folder;
   for (int round = 0; round < 20; ++round) {
     const std::string path = folder.file(std::to_string(round) + ".ring");
@@ -116,7 +116,7 @@ void a_kill_tears_one_event_at_most(void**) {
   }
 }
 
-void a_slot_that_is_being_written_is_torn(void**) {
+ddp_case(a_slot_that_is_being_written_is_torn) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   recorder->record(event_of(1));
@@ -128,7 +128,7 @@ void a_slot_that_is_being_written_is_torn(void**) {
   expect(ring && ring->events.size() == 1 && ring->torn == 1, "one is left");
 }
 
-void names_without_room_are_left_out(void**) {
+ddp_case(names_without_room_are_left_out) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   for (int i = 0; i < 10'000; ++i) recorder->name("p 1 " + std::to_string(i) + " " + std::string(60, 'x'));
@@ -136,7 +136,7 @@ void names_without_room_are_left_out(void**) {
   expect(ring.parameters.size() > 3'000 && ring.parameters.size() < 10'000, "some of them");
 }
 
-void bytes_that_are_no_ring_are_refused(void**) {
+ddp_case(bytes_that_are_no_ring_are_refused) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
   recorder->record(event_of(1));
@@ -155,7 +155,7 @@ void bytes_that_are_no_ring_are_refused(void**) {
 }
 
 /// The copy elsewhere is a ring with the same events, whenever it is read, and however often it has gone round.
-void pieces_make_the_same_ring(void**) {
+ddp_case(pieces_make_the_same_ring) {
   const TemporaryFolder here, there;
   const auto recorder = Recorder::make(ring_path(here.path(), 4), {64, 4, 6, "a-host", "a-boot"});
   RingNews news(here.path());
@@ -180,7 +180,7 @@ void pieces_make_the_same_ring(void**) {
   expect(news.take().empty(), "nothing is new");
 }
 
-void what_is_no_piece_is_refused(void**) {
+ddp_case(what_is_no_piece_is_refused) {
   const TemporaryFolder folder;
   for (const Piece& piece : {Piece{"../a.ring", 0, "x"}, Piece{"a", 0, "x"}, Piece{"a.ring", -1, "x"},
                              Piece{"a.ring", int64_t{1} << 40, "x"}, Piece{"a.ring", 0, std::string(kPieceBytes + 1, 'x')}})
@@ -189,19 +189,3 @@ void what_is_no_piece_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(what_is_recorded_comes_back),
-      ddp_test(the_newest_stay),
-      ddp_test(times_and_amounts_that_cannot_be_are_torn),
-      ddp_test(events_of_many_threads_are_whole),
-      ddp_test(a_kill_tears_one_event_at_most),
-      ddp_test(a_slot_that_is_being_written_is_torn),
-      ddp_test(names_without_room_are_left_out),
-      ddp_test(bytes_that_are_no_ring_are_refused),
-      ddp_test(pieces_make_the_same_ring),
-      ddp_test(what_is_no_piece_is_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

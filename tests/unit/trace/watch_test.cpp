@@ -17,7 +17,7 @@ using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::trace;
 
-void traces_begin_and_end_beside_threads_that_record(void**) {
+ddp_case(traces_begin_and_end_beside_threads_that_record) {
   constexpr int kThreads = 3, kTraces = 60;
   const TemporaryFolder folder;
   Watch watch;
@@ -51,7 +51,7 @@ void traces_begin_and_end_beside_threads_that_record(void**) {
   expect(events > 0, "something was recorded");
 }
 
-void one_group_has_a_trace_and_ends_it(void**) {
+ddp_case(one_group_has_a_trace_and_ends_it) {
   Sessions sessions;
   const int first = 1, second = 2;
   std::string other;
@@ -68,11 +68,3 @@ void one_group_has_a_trace_and_ends_it(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(traces_begin_and_end_beside_threads_that_record),
-      ddp_test(one_group_has_a_trace_and_ends_it),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
