@@ -174,7 +174,7 @@ int32_t Model::join_group(void* stream) {
   allocate(plan, stream);
   const int32_t source = held_.replicas->make_equal(stream);
   const auto made = std::make_shared<parts::ModelPass>(*group_, table_, options_, std::move(plan), plan_hash, hook_);
-  passes_ = {made, made.get(), &made->parts()};
+  passes_ = {made.get(), &made->parts(), made};
   on_error(
       [&] {
         held_.optimizers->attach_all();

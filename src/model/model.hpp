@@ -150,9 +150,9 @@ class Model {
   std::function<void(void* stream)> after_reduction_;  // the ranks do it together when a pass that reduced has ended
   /// From commit on; destroyed before the gradients that they reduce.
   struct Passes {
-    std::shared_ptr<parts::ModelPass> all{};
-    pass::Pass* pass = nullptr;  // both are in it
+    pass::Pass* pass = nullptr;  // this and the next are in `all`
     parts::BatchParts* batch = nullptr;
+    std::shared_ptr<parts::ModelPass> all{};  // goes last, when nobody finds it any more
   } passes_;
   ddp_pass mode_ = DDP_PASS_REDUCE;  // of the last pass
   bool closed_ = false;
