@@ -23,7 +23,7 @@ namespace {
 
 std::unique_ptr<Network> make_network() {
   try {
-    return std::make_unique<Network>(2 * Plan::kMostRanks);
+    return std::make_unique<Network>(2 * FaultPlan::kMostRanks);
   } catch (const std::exception& error) {
     std::printf("no cuts: %s\n", error.what());
     return nullptr;
@@ -36,7 +36,7 @@ std::string quoted(const std::string& text) {
   return "\"" + safe + "\"";
 }
 
-void print_result(const Plan& plan, const Round& round, const std::string& failure) {
+void print_result(const FaultPlan& plan, const Round& round, const std::string& failure) {
   std::printf("{\"seed\": %llu, \"ranks\": %d, \"place\": \"%s\", \"steps\": %lld, \"seconds\": [",
               static_cast<unsigned long long>(plan.seed()), plan.training().ranks, name_of(plan.place()),
               static_cast<long long>(round.steps()));
@@ -46,7 +46,7 @@ void print_result(const Plan& plan, const Round& round, const std::string& failu
 }
 
 /// Returns whether all held.
-bool run(const Plan& plan, const Network* network, Counts& counts) {
+bool run(const FaultPlan& plan, const Network* network, Counts& counts) {
   std::printf("seed %llu: %s\n", static_cast<unsigned long long>(plan.seed()), plan.describe().c_str());
   std::fflush(stdout);
   Round round(plan, network, counts);
@@ -99,8 +99,9 @@ int main(int argc, char** argv) {
   Counts counts{};
   int64_t failed = 0;
   for (int64_t i = 0; i < rounds; ++i) {
-    failed +=
-        run(Plan(first + static_cast<uint64_t>(i), place, gloo, network != nullptr, mix), network.get(), counts) ? 0 : 1;
+    failed += run(FaultPlan(first + static_cast<uint64_t>(i), place, gloo, network != nullptr, mix), network.get(), counts)
+                  ? 0
+                  : 1;
     if (i % 50 == 49) print_table(counts, i + 1, failed);
   }
   print_table(counts, rounds, failed);

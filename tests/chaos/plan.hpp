@@ -62,11 +62,11 @@ enum class Mix {
   kJoiners  // mostly ranks that join, of which half are killed, wrong or starved; nothing is kept
 };
 
-class Plan {
+class FaultPlan {
  public:
   static constexpr int kMostRanks = 8;
 
-  Plan(uint64_t seed, std::optional<PlannedPlace> place, bool gloo, bool network, Mix mix)
+  FaultPlan(uint64_t seed, std::optional<PlannedPlace> place, bool gloo, bool network, Mix mix)
       : seed_(seed), random_(seed), mix_(mix) {
     plan_.ranks = static_cast<int32_t>(pick(2, kMostRanks));
     place_ = !gloo ? PlannedPlace::kShared : static_cast<PlannedPlace>(pick(0, network ? 3 : 2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One round of random faults: the ranks of a Plan as processes, the strikes against them, and what must hold after each and
-// at the end. Throws what does not hold.
+// One round of random faults: the ranks of a FaultPlan as processes, the strikes against them, and what must hold after each
+// and at the end. Throws what does not hold.
 #pragma once
 
 #include <csignal>
@@ -21,7 +21,7 @@ using Counts = std::array<std::array<int64_t, kMoments>, kKinds>;
 
 class Round {
  public:
-  Round(const Plan& plan, const Network* network, Counts& counts)
+  Round(const FaultPlan& plan, const Network* network, Counts& counts)
       : plan_(plan),
         network_(plan.place() == PlannedPlace::kNetwork ? network : nullptr),
         counts_(counts),
@@ -295,7 +295,7 @@ class Round {
     expect(result.text == std::to_string(step) + " " + std::to_string(replay(members)), "its weights: " + result.text);
   }
 
-  const Plan& plan_;
+  const FaultPlan& plan_;
   const Network* const network_;  // NULL: this round has none
   Counts& counts_;
   Survival training_;
