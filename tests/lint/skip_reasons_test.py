@@ -49,6 +49,19 @@ class SkipReasons(unittest.TestCase):
             self.assertEqual(status, 0, output)
             self.assertNotIn("skipped", output)
 
+    def test_a_list_of_an_earlier_run_does_not_count(self):
+        with tempfile.TemporaryDirectory(prefix="a folder ") as folder:
+            with open(os.path.join(folder, "CTestTestfile.cmake"), "w", encoding="utf-8") as file:
+                file.write('add_test(later sh -c "test -e there || exit 77")\nset_tests_properties(later PROPERTIES SKIP_RETURN_CODE 77)\n')
+            with open(os.path.join(folder, "CTestCustom.cmake"), "w", encoding="utf-8") as file:
+                file.write(f'set(CTEST_CUSTOM_POST_TEST "\\"{sys.executable}\\" -B \\"{SCRIPT}\\" \\"{folder}\\"")\n')
+            self.assertIn("Why 1 test was skipped", self.run_ctest(folder, "later")[1])
+            listed = os.path.join(folder, "Testing/Temporary/LastTestsDisabled.log")
+            os.utime(listed, (os.path.getatime(listed), os.path.getmtime(listed) - 3600))
+            with open(os.path.join(folder, "there"), "w", encoding="utf-8"):
+                pass
+            self.assertNotIn("skipped", self.run_ctest(folder, "later")[1])
+
     def test_what_one_run_executed_is_not_listed(self):
         with tempfile.TemporaryDirectory(prefix="a folder ") as folder:
             results = [os.path.join(folder, name) for name in ("first.xml", "second.xml")]

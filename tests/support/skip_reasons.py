@@ -8,12 +8,27 @@ Tested by lint/skip_reasons_test.py.
 import os
 import re
 import sys
+import time
+
+
+def began(folder):
+    """The minute in which this run began, as seconds since the epoch."""
+    for name in ("LastTest.log.tmp", "LastTest.log"):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                minute = re.match(r"Start testing: (\w+ +\d+ \d+:\d+)", file.readline()).group(1)
+            return time.mktime(time.strptime(f"{time.localtime(os.path.getmtime(path)).tm_year} {minute}", "%Y %b %d %H:%M"))
+    return 0.0
 
 
 def skipped_names(folder):
-    """CTest's list of tests that did not run: "number:name" lines."""
+    """CTest's list of tests that did not run: "number:name" lines. CTest leaves that of an earlier run if this one skips none."""
+    path = os.path.join(folder, "LastTestsDisabled.log")
     try:
-        with open(os.path.join(folder, "LastTestsDisabled.log"), encoding="utf-8") as file:
+        if os.path.getmtime(path) < began(folder):
+            return []
+        with open(path, encoding="utf-8") as file:
             return [line.strip().partition(":")[2] for line in file if ":" in line]
     except OSError:
         return []
@@ -43,7 +58,7 @@ def reason(output):
 def main():
     folder = os.path.join(sys.argv[1], "Testing", "Temporary")
     tests = read_log(folder)
-    skipped = [name for name in skipped_names(folder) if name in tests]  # the list may be of an earlier run
+    skipped = [name for name in skipped_names(folder) if name in tests]  # the list may be of an earlier run in this minute
     if not skipped:
         return
     print(f"\nWhy {len(skipped)} {'test was' if len(skipped) == 1 else 'tests were'} skipped:")
