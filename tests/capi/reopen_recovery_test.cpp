@@ -94,6 +94,17 @@ void parts_of_a_dead_rank_are_lost(void**) {
   }
 }
 
+std::vector<std::string> texts_of(Procs& procs, Procs& joined) {
+  std::vector<std::string> told;
+  std::vector<ProcResult> results = procs.wait(60'000);
+  results.push_back(joined.wait(10'000).front());
+  for (const ProcResult& result : results) {
+    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
+    told.push_back(result.text);
+  }
+  return told;
+}
+
 /// It registers what is there, whose indices have gaps on the others.
 enum class Joiner { kPlain, kSeveral, kLate, kBeside };  // several optimizers; made behind its commit; a second model
 
@@ -119,13 +130,7 @@ void a_rank_joins_after_it(void**) {
   Procs procs(plan.ranks, [&](int rank, Reporter& report) { return body(rank, report, false); });
   procs.wait_for(0, "grown");
   Procs more(1, [&](int, Reporter& report) { return body(2, report, true); });
-  std::vector<std::string> told;
-  std::vector<ProcResult> results = procs.wait(60'000);
-  results.push_back(more.wait(10'000).front());
-  for (const ProcResult& result : results) {
-    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
-    told.push_back(result.text);
-  }
+  const std::vector<std::string> told = texts_of(procs, more);
   expect_same(told, plan.beside);
   expect(Growing::read_story(told.front()).back() == 0b111, "all three made the last step: " + told.front());
 }
@@ -164,13 +169,7 @@ void a_joiner_makes_its_objects_before_it_reopens(void**) {
     };
     return training.run();
   });
-  std::vector<std::string> told;
-  std::vector<ProcResult> results = procs.wait(60'000);
-  results.push_back(more.wait(10'000).front());
-  for (const ProcResult& result : results) {
-    expect(result.exit_code == 0, result.describe() + "\n" + result.said);
-    told.push_back(result.text);
-  }
+  const std::vector<std::string> told = texts_of(procs, more);
   expect_same(told);
 }
 
