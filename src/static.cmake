@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # libddp.a: one object in which only the functions of the public API have names that a linker sees, so that a program's own Asio, libsodium or
 # namespace ddp do not meet ours. It needs the C++ library, which the shared one has inside. Modules are opened at run time all the same.
-set(objects $<FILTER:$<TARGET_OBJECTS:ddp>,EXCLUDE,\\.[gp]ch$> $<TARGET_FILE:ddp_core>) # CMake counts a precompiled header as an object
+set(objects $<TARGET_OBJECTS:ddp> $<TARGET_FILE:ddp_core>)
 set(static_needs ${CMAKE_DL_LIBS} m)
 if(DDP_SODIUM_LIBRARY MATCHES "\\.a$")
   list(APPEND objects ${DDP_SODIUM_LIBRARY})

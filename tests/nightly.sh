@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What takes too long for every change.
 #
-#   tests/nightly.sh builds   the library and all tests, with and without precompiled headers, debug and optimised; the consumer's build.
+#   tests/nightly.sh builds   the library and all tests, each file compiled alone and a folder at a time, debug and optimised; the consumer's build.
 #                             A missing include, or a name that two headers define, shows in one of these alone.
 #   tests/nightly.sh full     tests/run.sh, and the tests that it leaves out: the fake GPU that assumes the worst, all calls of NCCL,
 #                             a project that builds the library with add_subdirectory
@@ -21,9 +21,9 @@ case ${1:-} in
   builds)
     ddp_install_packages build-essential cmake ninja-build pkg-config python3 python3-dev python3-numpy swig \
       libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev libcmocka-dev
-    build precompiled dev -DDDP_PRECOMPILE=ON
-    build plain dev -DDDP_PRECOMPILE=OFF
-    build optimised release -DDDP_PRECOMPILE=OFF
+    build together dev
+    build alone dev -DDDP_UNITY=OFF
+    build optimised release -DDDP_UNITY=OFF
     build consumer consumer
     ;;
   full)

@@ -14,7 +14,7 @@ ddp_install_packages build-essential cmake ninja-build pkg-config git python3 cl
   libgloo-dev libssl-dev libasio-dev nlohmann-json3-dev libsodium-dev libcli11-dev libxxhash-dev
 
 build=build/tidy
-cmake --preset dev -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DDDP_PRECOMPILE=OFF -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF \
+cmake --preset dev -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DDDP_UNITY=OFF -DDDP_BUILD_TESTS=OFF -DDDP_BUILD_EXAMPLES=OFF \
   -DDDP_BUILD_BENCH=OFF -DDDP_PYTHON=OFF -DDDP_GO=OFF -DDDP_JULIA=OFF -DDDP_FORTRAN=OFF -DDDP_RUST=OFF >/dev/null
 # Sources for another processor, or for CUDA without a CUDA toolkit, have no command here. CUDA's compiler has flags that clang-tidy does not know.
 python3 - "$build/compile_commands.json" "$@" >"$build/sources" <<'PY'

@@ -14,7 +14,7 @@ using namespace ddp::capi;
 
 namespace {
 
-ddp_batch_norm_options default_options() noexcept {
+ddp_batch_norm_options batch_norm_defaults() noexcept {
   ddp_batch_norm_options options{};
   options.epsilon = 1e-5;
   options.momentum = 0.1;
@@ -38,7 +38,7 @@ struct Reader {
 }  // namespace
 
 ddp_status ddp_batch_norm_options_init(ddp_batch_norm_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_batch_norm_options_init"); });
+  return guarded([&] { init_options(options, struct_size, batch_norm_defaults(), "ddp_batch_norm_options_init"); });
 }
 
 ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options* options, const ddp_tensor* x,
@@ -47,7 +47,7 @@ ddp_status ddp_batch_norm_forward(ddp_group* group, const ddp_batch_norm_options
                                   const ddp_tensor* saved_invstd, int64_t* out_count, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_forward";
   return run_local(group, kName, [&](group::Group& object) {
-    const ddp_batch_norm_options read = read_options(options, default_options(), kName);
+    const ddp_batch_norm_options read = read_options(options, batch_norm_defaults(), kName);
     const int64_t count = group::or_break(object, group::call_if(read.training != 0), kName, [&] {
       const Reader of{object, kName};
       batch_norm::Forward call;
@@ -71,7 +71,7 @@ ddp_status ddp_batch_norm_backward(ddp_group* group, const ddp_batch_norm_option
                                    const ddp_tensor* dweight, const ddp_tensor* dbias, void* stream) {
   constexpr const char* kName = "ddp_batch_norm_backward";
   return run_local(group, kName, [&](group::Group& object) {
-    const ddp_batch_norm_options read = read_options(options, default_options(), kName);
+    const ddp_batch_norm_options read = read_options(options, batch_norm_defaults(), kName);
     group::or_break(object, group::call_if(read.training != 0), kName, [&] {
       const Reader of{object, kName};
       batch_norm::Backward call;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int32_t kMostCtas = 64;  // NCCL's own limit
 
-ddp_group_options default_options() {
+ddp_group_options group_defaults() {
   ddp_group_options options{};
   options.rank = -1;
   options.world_size = -1;
@@ -114,7 +114,7 @@ void check_options(const ddp_group_options& options, const char* function) {
 /// The parent's options, or the caller's own.
 ddp_group_options split_options(const group::Group& parent, const ddp_group_options* options) {
   constexpr const char* kName = "ddp_group_split";
-  ddp_group_options read = options == nullptr ? parent.options() : read_options(options, default_options(), kName);
+  ddp_group_options read = options == nullptr ? parent.options() : read_options(options, group_defaults(), kName);
   if (options != nullptr && (read.rank != -1 || read.world_size != -1 || read.store != nullptr))
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: options->rank, world_size and store say how ranks of ddp_group_create meet; here they stay as "
@@ -150,13 +150,13 @@ void check_rows(const Tensor& indices, const Tensor& rows, const char* function)
 }  // namespace
 
 ddp_status ddp_group_options_init(ddp_group_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_group_options_init"); });
+  return guarded([&] { init_options(options, struct_size, group_defaults(), "ddp_group_options_init"); });
 }
 
 ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* options, ddp_group** out_group) {
   return guarded([&] {
     require(out_group, "ddp_group_create", "out_group");
-    ddp_group_options read = read_options(options, default_options(), "ddp_group_create");
+    ddp_group_options read = read_options(options, group_defaults(), "ddp_group_create");
     if (const char* const join = std::getenv("DDP_JOIN"); join != nullptr && std::string_view(join) == "1") read.join = 1;
     check_options(read, "ddp_group_create");
     ddp_store store{};

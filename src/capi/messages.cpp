@@ -12,19 +12,6 @@
 using namespace ddp;
 using namespace ddp::capi;
 
-namespace {
-
-std::optional<Tensor> tensor_of_root(const group::Group& object, const ddp_tensor* tensor, int32_t root, const char* what) {
-  if (tensor == nullptr || object.rank() != root) return std::nullopt;
-  return host_tensor(tensor, what);
-}
-
-std::vector<int64_t> counts_of(const group::Group& object, const int64_t* counts) {
-  return counts == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(counts, counts + object.size());
-}
-
-}  // namespace
-
 ddp_status ddp_group_send(ddp_group* group, const ddp_tensor* tensor, int32_t peer, int64_t tag, void*) {
   return collective_short(group, "ddp_group_send", [&](group::Group& object) {
     group::send_message(object, host_tensor(tensor, "ddp_group_send: tensor"), peer, tag);

@@ -19,7 +19,7 @@ using namespace ddp::capi;
 
 namespace {
 
-ddp_model_options default_options() {
+ddp_model_options model_defaults() {
   ddp_model_options options{};
   options.first_bucket_bytes = 1 << 20;
   options.reduce = DDP_AVERAGE;
@@ -50,14 +50,14 @@ Tensor host_array(const ddp_tensor& array, const std::string& what) {
 }  // namespace
 
 ddp_status ddp_model_options_init(ddp_model_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_model_options_init"); });
+  return guarded([&] { init_options(options, struct_size, model_defaults(), "ddp_model_options_init"); });
 }
 
 ddp_status ddp_model_create(ddp_group* group, const ddp_model_options* options, ddp_model** out_model) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_model_create");
     require(out_model, "ddp_model_create", "out_model");
-    const ddp_model_options read = read_options(options, default_options(), "ddp_model_create");
+    const ddp_model_options read = read_options(options, model_defaults(), "ddp_model_create");
     fence_broken_groups();
     *out_model = ModelTable::instance().add(std::make_shared<model::Model>(object, read));
   });

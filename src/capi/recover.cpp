@@ -18,7 +18,7 @@ using namespace ddp::capi;
 
 namespace {
 
-ddp_recover_options default_options() {
+ddp_recover_options recover_defaults() {
   ddp_recover_options options{};
   options.wait_ms = 60'000;
   options.min_ranks = 1;
@@ -59,7 +59,7 @@ ddp_status get_ranks(const char* function, const ddp_group* group, const ListTo&
 }
 
 void recover(group::Group& object, const ddp_recover_options* options, ddp_recovery* out_recovery, const char* function) {
-  const group::RecoveryRule rule = rule_of(read_options(options, default_options(), function));
+  const group::RecoveryRule rule = rule_of(read_options(options, recover_defaults(), function));
   if (out_recovery != nullptr) check_struct_size(out_recovery->struct_size, function);
   require_recoverable(object);
   const int64_t begin = os::now_ns();
@@ -82,7 +82,7 @@ void recover(group::Group& object, const ddp_recover_options* options, ddp_recov
 }  // namespace
 
 ddp_status ddp_recover_options_init(ddp_recover_options* options, int64_t struct_size) {
-  return guarded([&] { init_options(options, struct_size, default_options(), "ddp_recover_options_init"); });
+  return guarded([&] { init_options(options, struct_size, recover_defaults(), "ddp_recover_options_init"); });
 }
 
 ddp_status ddp_group_get_failed(const ddp_group* group, int32_t* ranks, int32_t capacity, int32_t* out_count) {

@@ -50,15 +50,6 @@ std::shared_ptr<Posted> posted_of(const ddp_request* handle, const char* functio
   return resolve(RequestTable::instance(), handle, function, "request");
 }
 
-std::optional<Tensor> tensor_of_root(const group::Group& object, const ddp_tensor* tensor, int32_t root, const char* what) {
-  if (tensor == nullptr || object.rank() != root) return std::nullopt;
-  return host_tensor(tensor, what);
-}
-
-std::vector<int64_t> counts_of(const group::Group& object, const int64_t* counts) {
-  return counts == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(counts, counts + object.size());
-}
-
 void check_timeout(int64_t timeout_ms, const char* function) {
   if (timeout_ms < -1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %lld; it is 0 or more, or -1 for no limit", function,

@@ -3,6 +3,9 @@
 // Tested by capi/group_test.c and gpu_host/group_test.cpp.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "core/tensor.hpp"
 #include "ddp/types.h"
 #include "device/gpu/host_memory.hpp"
@@ -23,6 +26,18 @@ inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const 
   Tensor checked = checked_any_tensor(tensor, what);
   group.gpu().bind(checked, what);
   return checked;
+}
+
+/// A host tensor that only rank `root` of a collective gives; nothing on the others.
+inline std::optional<Tensor> tensor_of_root(const group::Group& group, const ddp_tensor* tensor, int32_t root,
+                                            const char* what) {
+  if (tensor == nullptr || group.rank() != root) return std::nullopt;
+  return host_tensor(tensor, what);
+}
+
+/// One count for each rank; none if `counts` is NULL.
+inline std::vector<int64_t> counts_of(const group::Group& group, const int64_t* counts) {
+  return counts == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(counts, counts + group.size());
 }
 
 }  // namespace ddp::capi

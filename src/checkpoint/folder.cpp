@@ -16,7 +16,7 @@
 namespace ddp::checkpoint {
 namespace {
 
-constexpr std::string_view kBegin = "step-", kEnd = ".safetensors", kTemporary = ".ddp-";
+constexpr std::string_view kBegin = "step-", kSuffix = ".safetensors", kTemporary = ".ddp-";
 constexpr size_t kDigits = 12;
 
 std::vector<SavedStep> steps_among(const std::vector<std::string>& names) {
@@ -60,13 +60,13 @@ void remove_old(const os::Fd& place, const std::string& folder, const std::vecto
 std::string name_of_step(int64_t step) {
   const std::string digits = std::to_string(step);
   const std::string zeros(digits.size() < kDigits ? kDigits - digits.size() : 0, '0');
-  return std::string(kBegin) + zeros + digits + std::string(kEnd);
+  return std::string(kBegin) + zeros + digits + std::string(kSuffix);
 }
 
 std::optional<int64_t> step_of_name(std::string_view name) {
-  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() < kBegin.size() + kEnd.size() + kDigits)
+  if (!name.starts_with(kBegin) || !name.ends_with(kSuffix) || name.size() < kBegin.size() + kSuffix.size() + kDigits)
     return std::nullopt;
-  const std::string_view digits = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  const std::string_view digits = name.substr(kBegin.size(), name.size() - kBegin.size() - kSuffix.size());
   int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   if (error != std::errc{} || end != digits.data() + digits.size() || step < 0 || name_of_step(step) != name)

@@ -5,25 +5,23 @@
 
 #include "control/limits.hpp"
 #include "control/texts.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::bootstrap {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSlowestClockMs = 86'400'000;
-
-SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
 
 }  // namespace
 
 std::vector<FirstWord> first_words(const ClientConfig& config) {
   const int64_t left_ms = config.left_ms;
   std::vector<FirstWord> words{
-      {FrameType::kJoin, body(messages::write(messages::Join{config.me, left_ms, config.limit_ms}))}};
+      {FrameType::kJoin, shared_body(messages::write(messages::Join{config.me, left_ms, config.limit_ms}))}};
   if (config.opening.has_value())
     words.push_back(
-        {FrameType::kGather, body(messages::write(messages::Gather{1, left_ms, left_ms, UserCall::kNone,
-                                                                   config.opening->what, config.opening->blob}))});
+        {FrameType::kGather, shared_body(messages::write(messages::Gather{1, left_ms, left_ms, UserCall::kNone,
+                                                                          config.opening->what, config.opening->blob}))});
   return words;
 }
 
@@ -136,7 +134,7 @@ void ClientState::running_frame(Frame&& frame) {
 void ClientState::hear(ClientAction::Kind kind, const Error& cause) {
   phase_ = Phase::kBroken;
   act(kind, cause);
-  send(FrameType::kHeard, body(std::string()));
+  send(FrameType::kHeard, shared_body(std::string()));
 }
 
 void ClientState::closed(int64_t) {
@@ -158,24 +156,24 @@ void ClientState::broke(const std::string& how, int64_t now_ns) {
 // Rank 0 is informed as well: it may have been stopped and resume later.
 void ClientState::lose(const Error& cause) {
   phase_ = Phase::kBroken;
-  send(FrameType::kAbort, body(messages::write(cause)));
+  send(FrameType::kAbort, shared_body(messages::write(cause)));
   act(ClientAction::Kind::kFailed, cause);
 }
 
 void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
   const bool waits = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
   // Messages of rank 0 that came while this process was stopped are not read yet: it gets one full period.
-  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
+  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * os::kNsPerMs / 2;
   const int64_t now_ns = clock_.at(system_ns);
   if (stood_still) heard_ns_ = now_ns;
   if (stood_still) stood_still_until_ns_ = system_ns;
-  if (waits && now_ns - heard_ns_ > config_.dead_after_ms * kMs) {
+  if (waits && now_ns - heard_ns_ > config_.dead_after_ms * os::kNsPerMs) {
     if (phase_ == Phase::kJoining) return closed(system_ns);
     return lose(texts::silent(*server_, config_.dead_after_ms, server_where_));
   }
-  if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * kMs) return;
+  if (!waits || now_ns - last_beat_ns_ < config_.heartbeat_ms * os::kNsPerMs) return;
   last_beat_ns_ = now_ns;
-  send(FrameType::kBeat, body(messages::write(messages::Beat{{{config_.me.rank, where, 0}}})));
+  send(FrameType::kBeat, shared_body(messages::write(messages::Beat{{{config_.me.rank, where, 0}}})));
 }
 
 void ClientState::gather(SharedBody contribution) {
@@ -183,10 +181,10 @@ void ClientState::gather(SharedBody contribution) {
   if (phase_ == Phase::kRunning) send(FrameType::kGather, std::move(contribution));
 }
 
-void ClientState::abort(const Error& cause) { abort(body(messages::write(cause))); }
+void ClientState::abort(const Error& cause) { abort(shared_body(messages::write(cause))); }
 
 void ClientState::blocked(const std::optional<BlockedCall>& blocked) {
-  if (phase_ == Phase::kRunning) send(FrameType::kBlocked, body(messages::write(blocked)));
+  if (phase_ == Phase::kRunning) send(FrameType::kBlocked, shared_body(messages::write(blocked)));
 }
 
 void ClientState::abort(SharedBody cause) {
@@ -196,21 +194,22 @@ void ClientState::abort(SharedBody cause) {
 }
 
 void ClientState::saw_death(int32_t rank) {
-  if (phase_ == Phase::kRunning) send(FrameType::kDeath, body(messages::write(messages::Death{rank})));
+  if (phase_ == Phase::kRunning) send(FrameType::kDeath, shared_body(messages::write(messages::Death{rank})));
 }
 
 void ClientState::write_letter(int32_t to, std::string text) {
-  if (phase_ == Phase::kRunning) send(FrameType::kLetter, body(messages::write(messages::Letter{to, std::move(text)})));
+  if (phase_ == Phase::kRunning)
+    send(FrameType::kLetter, shared_body(messages::write(messages::Letter{to, std::move(text)})));
 }
 
 void ClientState::witness(int32_t id) {
-  if (phase_ == Phase::kJoining) send(FrameType::kWitness, body(messages::write(messages::Death{id})));
+  if (phase_ == Phase::kJoining) send(FrameType::kWitness, shared_body(messages::write(messages::Death{id})));
 }
 
 void ClientState::leave(const messages::Bye& bye) {
   if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
   phase_ = Phase::kLeft;
-  send(FrameType::kBye, body(messages::write(bye)));
+  send(FrameType::kBye, shared_body(messages::write(bye)));
   act(ClientAction::Kind::kFinish);
 }
 

@@ -82,6 +82,7 @@ class Body {
   mutable std::shared_ptr<const SealedBody> sealed_;
 };
 using SharedBody = std::shared_ptr<const Body>;
+[[nodiscard]] inline SharedBody shared_body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
 
 /// Makes what goes before and after a body, and what goes in its place.
 class FrameWriter {

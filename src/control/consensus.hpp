@@ -3,6 +3,7 @@
 // none. Tested by unit/control/consensus_test.cpp and process/.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,10 @@ namespace ddp::bootstrap {
 
 /// What all have brought, by rank. Throws the error of the first rank that has one, a lack of memory before others.
 std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes);
+
+[[nodiscard]] inline bool all_equal(const std::vector<std::string>& answers) {
+  return std::all_of(answers.begin(), answers.end(), [&](const std::string& each) { return each == answers.front(); });
+}
 
 /// Runs `body`, which gives bytes or nothing. Returns what this rank tells the others of it.
 template <class Body>

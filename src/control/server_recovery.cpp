@@ -7,13 +7,10 @@
 #include "control/identity.hpp"
 #include "control/limits.hpp"
 #include "control/server_state.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::bootstrap {
-namespace {
-
-constexpr int64_t kMs = 1'000'000;  // nanoseconds
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<int32_t> ServerState::present() const {
   std::vector<int32_t> ids;
@@ -116,7 +113,7 @@ void ServerState::settle() {
   if (suspicion_.has_value()) declare(Error(suspicion_->cause));
   tell_rank0();
   for (const MemberSlot& slot : slots_)  // a stopped rank does not end its connection
-    if (slot.state == MemberSlot::State::kTaken && last_.tick_ns - slot.heard_ns > config_.dead_after_ms * kMs / 2)
+    if (slot.state == MemberSlot::State::kTaken && last_.tick_ns - slot.heard_ns > config_.dead_after_ms * os::kNsPerMs / 2)
       drop(slot.connection);
 }
 

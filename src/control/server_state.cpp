@@ -7,15 +7,10 @@
 
 #include "control/limits.hpp"
 #include "control/texts.hpp"
+#include "os/clock.hpp"
 
 namespace ddp::bootstrap {
-namespace {
-
-constexpr int64_t kMs = 1'000'000;
-
-SharedBody body(std::string bytes) { return std::make_shared<const Body>(std::move(bytes)); }
-
-}  // namespace
+namespace {}  // namespace
 
 ServerState::ServerState(ServerConfig config)
     : config_(std::move(config)),
@@ -50,7 +45,7 @@ void ServerState::drop(ConnectionId id) {
 }
 
 void ServerState::refuse(ConnectionId id, const Error& why) {
-  send(id, FrameType::kRefuse, body(messages::write(why)));
+  send(id, FrameType::kRefuse, shared_body(messages::write(why)));
   finish(id);
 }
 
@@ -62,7 +57,7 @@ void ServerState::connected(ConnectionId id, const auth::Nonce& nonce, int64_t n
   connection.nonce = nonce;
   connections_.emplace(id, connection);
   const messages::Banner banner{limits::kProtocol, config_.token.has_value(), config_.group, nonce};
-  send(id, FrameType::kBanner, body(messages::write(banner)));
+  send(id, FrameType::kBanner, shared_body(messages::write(banner)));
   drop_unauthenticated(config_.most_unauthenticated);
 }
 
@@ -105,7 +100,7 @@ void ServerState::greet(ConnectionId id, Connection& connection, const messages:
   connection.rank = hello.rank;
   connection.size = hello.size;
   send(id, FrameType::kWelcome,
-       body(messages::write(messages::Welcome{auth::prove(config_.token, auth::Role::kServer, claim)})));
+       shared_body(messages::write(messages::Welcome{auth::prove(config_.token, auth::Role::kServer, claim)})));
   ServerAction secure{ServerAction::Kind::kSecure, id, {}, nullptr, {}};
   if (config_.token.has_value()) secure.keys = auth::session_keys(config_.token, claim);
   actions_.push_back(std::move(secure));
@@ -128,7 +123,8 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
   slot.connection = id;
   slot.heard_ns = now_ns;
   slot.limit_ms = join.limit_ms;
-  if (join.left_ms > 0 && join.left_ms < INT64_MAX / (4 * kMs)) slot.deadline_ns = now_ns + join.left_ms * kMs;
+  if (join.left_ms > 0 && join.left_ms < INT64_MAX / (4 * os::kNsPerMs))
+    slot.deadline_ns = now_ns + join.left_ms * os::kNsPerMs;
   members_[static_cast<size_t>(rank)] = std::move(join.member);
   members_[static_cast<size_t>(rank)].rank = rank;
   members_[static_cast<size_t>(rank)].id = rank;
@@ -137,7 +133,7 @@ void ServerState::join(ConnectionId id, Connection& connection, messages::Join&&
 
 std::optional<Error> ServerState::lost_rank(int64_t now_ns) const {
   for (size_t rank = 0; phase_ == Phase::kForming && !config_.recovers && rank < slots_.size(); ++rank)
-    if (slots_[rank].lost_ns != 0 && now_ns - slots_[rank].lost_ns > limits::kComeAgainMs * kMs)
+    if (slots_[rank].lost_ns != 0 && now_ns - slots_[rank].lost_ns > limits::kComeAgainMs * os::kNsPerMs)
       return texts::gone_early(members_[rank]);
   return std::nullopt;
 }
@@ -152,14 +148,14 @@ void ServerState::form() {
   for (const ConnectionId id : late) drop(id);
   messages::Table table{config_.heartbeat_ms, config_.dead_after_ms, -1, members_};
   if (!config_.recovers) {
-    send_to_members(FrameType::kTable, body(messages::write(table)));
+    send_to_members(FrameType::kTable, shared_body(messages::write(table)));
     for (int32_t rank = 0; rank < config_.size; ++rank)
       if (slot_of(rank).opening.has_value()) gather(rank, std::move(*slot_of(rank).opening), slot_of(rank).heard_ns);
     return;
   }
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     table.receiver = rank;
-    send(slot_of(rank).connection, FrameType::kTable, body(messages::write(table)));
+    send(slot_of(rank).connection, FrameType::kTable, shared_body(messages::write(table)));
   }
 }
 
@@ -197,15 +193,15 @@ void ServerState::member_frame(Connection& connection, Frame&& frame, int64_t no
 void ServerState::gather(int32_t rank, messages::Gather&& gather, int64_t now_ns) {
   if (phase_ == Phase::kBroken) return;  // the cause is being sent
   if (gather.sequence != gathers_.next_sequence(rank)) throw Error(DDP_ERROR_IO, "a gather that is out of order");
-  const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * kMs);
-  const int64_t deadline_ns = limited ? now_ns + gather.left_ms * kMs : INT64_MAX;
+  const bool limited = gather.left_ms > 0 && gather.left_ms < INT64_MAX / (4 * os::kNsPerMs);
+  const int64_t deadline_ns = limited ? now_ns + gather.left_ms * os::kNsPerMs : INT64_MAX;
   GatherRounds::Answer answer =
       gathers_.add(rank, gather.what, std::move(gather.blob), deadline_ns, gather.limit_ms, gather.call);
   if (answer.to.empty()) return;
   const FrameType type = answer.error.has_value() ? FrameType::kReplyError : FrameType::kReply;
   const SharedBody reply =
-      body(answer.error.has_value() ? messages::write(messages::ReplyError{answer.sequence, *answer.error})
-                                    : messages::write(messages::Reply{answer.sequence, std::move(answer.blobs)}));
+      shared_body(answer.error.has_value() ? messages::write(messages::ReplyError{answer.sequence, *answer.error})
+                                           : messages::write(messages::Reply{answer.sequence, std::move(answer.blobs)}));
   for (const int32_t to : answer.to)
     if (slot_of(to).state == MemberSlot::State::kTaken) send(slot_of(to).connection, type, reply);
 }
@@ -245,7 +241,7 @@ void ServerState::declare(const Error& cause) {
   if (phase_ != Phase::kFormed) return;
   phase_ = Phase::kBroken;
   suspicion_.reset();
-  cause_ = body(messages::write(cause));
+  cause_ = shared_body(messages::write(cause));
   for (int32_t rank = 1; rank < config_.size; ++rank)
     if (is_waiting_for(rank)) send(slot_of(rank).connection, FrameType::kFailed, cause_);
   tell_rank0_if_all_heard();
@@ -290,7 +286,7 @@ void ServerState::broke(ConnectionId id, const std::string& how, int64_t) {
 
 void ServerState::tick(int64_t system_ns) {
   // Messages of the others that came while this process was stopped are not read yet: they all get one full period.
-  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * kMs / 2;
+  const bool stood_still = clock_.tick(system_ns) > config_.dead_after_ms * os::kNsPerMs / 2;
   const int64_t now_ns = clock_.at(system_ns);
   for (MemberSlot& slot : slots_)
     if (stood_still) slot.heard_ns = now_ns;
@@ -301,7 +297,7 @@ void ServerState::tick(int64_t system_ns) {
   if (const auto why = lost_rank(now_ns)) dismiss(*why);
   check_deadlines(now_ns);
   check_deadlock();
-  if (suspicion_.has_value() && now_ns - suspicion_->since_ns >= limits::kSecondaryCauseMs * kMs)
+  if (suspicion_.has_value() && now_ns - suspicion_->since_ns >= limits::kSecondaryCauseMs * os::kNsPerMs)
     declare(Error(suspicion_->cause));
   send_beats(now_ns);
 }
@@ -310,13 +306,13 @@ void ServerState::tick(int64_t system_ns) {
 void ServerState::check_hearing(int64_t now_ns) {
   if (cause_ == nullptr) return;
   if (hearing_since_ns_ == 0) hearing_since_ns_ = now_ns;
-  if (now_ns - hearing_since_ns_ >= std::min(limits::kHearMs, config_.dead_after_ms / 4) * kMs) tell_rank0();
+  if (now_ns - hearing_since_ns_ >= std::min(limits::kHearMs, config_.dead_after_ms / 4) * os::kNsPerMs) tell_rank0();
 }
 
 void ServerState::check_unauthenticated(int64_t now_ns) {
   std::vector<ConnectionId> slow;
   for (const auto& [id, connection] : connections_)
-    if (connection.phase != Connection::Phase::kJoined && now_ns - connection.since_ns > limits::kStrangerMs * kMs)
+    if (connection.phase != Connection::Phase::kJoined && now_ns - connection.since_ns > limits::kStrangerMs * os::kNsPerMs)
       slow.push_back(id);
   for (const ConnectionId id : slow) drop(id);
 }
@@ -324,7 +320,7 @@ void ServerState::check_unauthenticated(int64_t now_ns) {
 void ServerState::check_silence(int64_t now_ns) {
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     MemberSlot& slot = slot_of(rank);
-    if (slot.state != MemberSlot::State::kTaken || now_ns - slot.heard_ns <= config_.dead_after_ms * kMs) continue;
+    if (slot.state != MemberSlot::State::kTaken || now_ns - slot.heard_ns <= config_.dead_after_ms * os::kNsPerMs) continue;
     const Error why = texts::silent(member(rank), config_.dead_after_ms, slot.where);
     if (phase_ != Phase::kForming) {
       declare(why);
@@ -355,7 +351,7 @@ void ServerState::check_deadlines(int64_t now_ns) {
   for (const int32_t rank : late->missing) absent.push_back(member(rank));
   const MemberSlot& first = slot_of(late->missing.front());
   declare(texts::gather_timed_out(absent, late->call, late->limit_ms,
-                                  texts::progress((now_ns - first.heard_ns) / kMs, first.where)));
+                                  texts::progress((now_ns - first.heard_ns) / os::kNsPerMs, first.where)));
 }
 
 void ServerState::check_deadlock() {
@@ -364,9 +360,9 @@ void ServerState::check_deadlock() {
 }
 
 void ServerState::send_beats(int64_t now_ns) {
-  if (phase_ == Phase::kBroken || now_ns - last_.beat_ns < config_.heartbeat_ms * kMs) return;
+  if (phase_ == Phase::kBroken || now_ns - last_.beat_ns < config_.heartbeat_ms * os::kNsPerMs) return;
   last_.beat_ns = now_ns;
-  send_to_members(FrameType::kBeat, body(messages::write(progress_now(now_ns))));
+  send_to_members(FrameType::kBeat, shared_body(messages::write(progress_now(now_ns))));
 }
 
 // The ranks that are furthest behind: the others wait for these.
@@ -375,7 +371,7 @@ messages::Beat ServerState::progress_now(int64_t now_ns) const {
   if (phase_ == Phase::kForming) return beat;
   for (int32_t rank = 0; rank < config_.size; ++rank) {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-    beat.ranks.push_back({rank, slot.where, (now_ns - slot.heard_ns) / kMs});
+    beat.ranks.push_back({rank, slot.where, (now_ns - slot.heard_ns) / os::kNsPerMs});
   }
   if (beat.ranks.size() > messages::kRanksInBeat) {
     const auto end = beat.ranks.begin() + static_cast<std::ptrdiff_t>(messages::kRanksInBeat);

@@ -10,6 +10,8 @@
 #include <map>
 #include <sstream>
 
+#include "ddprun/machine.hpp"
+
 namespace ddp::ddprun {
 namespace {
 
@@ -19,13 +21,6 @@ bool read_number(std::string_view text, int32_t& number) {
   const char* end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(text.data(), end, number);
   return !text.empty() && failure == std::errc() && stop == end && number >= 0 && number < kMostProcessors;
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 Processors only(const Processors& wanted, const Processors& usable) {

@@ -61,7 +61,7 @@ struct HostReport {
   std::vector<Finding> findings;
 };
 
-struct Report {
+struct Examination {
   std::vector<HostReport> hosts;
   Figures figures;
   int32_t ranks = 1;
@@ -81,7 +81,7 @@ std::string text_of(double value, const char* format) {
 
 std::string percent(double part, double whole) { return whole > 0 ? text_of(100 * part / whole, "%.0f %%") : "?"; }
 
-void print_text(const Report& report) {
+void print_text(const Examination& report) {
   static constexpr const char* kWords[] = {"  ok      ", "  advice  ", "  PROBLEM "};
   for (const HostReport& host : report.hosts) {
     printf("host %s, from rank %d\n", host.name.c_str(), host.first_rank);
@@ -108,7 +108,7 @@ void print_text(const Report& report) {
   printf(report.has_problem() ? "There are problems; each line above says what to do.\n" : "Nothing stands in the way.\n");
 }
 
-void print_json(const Report& report) {
+void print_json(const Examination& report) {
   static constexpr const char* kWords[] = {"ok", "advice", "problem"};
   nlohmann::json all;
   all["ranks"] = report.ranks;
@@ -134,7 +134,7 @@ void print_json(const Report& report) {
 }
 
 /// Rank 0 alone has a whole one.
-Report examine(const Library& library, ddp_group* group) {
+Examination examine(const Library& library, ddp_group* group) {
   const int32_t rank = library.group_get_rank(group);
   const int32_t here = number_in("LOCAL_WORLD_SIZE", 1), world = library.group_get_size(group);
   std::string findings;
@@ -147,7 +147,7 @@ Report examine(const Library& library, ddp_group* group) {
   gethostname(name, sizeof name - 1);
   const std::vector<std::string> names = gather(library, group, name, kNameBytes);
   const std::vector<std::string> all = gather(library, group, findings, kTextBytes);
-  Report report;
+  Examination report;
   report.ranks = world;
   const std::vector<ClockFigures> clocks = compare_clocks(library, group);
   for (int32_t each = 0; each < world; ++each) {
@@ -177,7 +177,7 @@ int check_as_rank(bool json) {
     const Library library = open_library();
     ddp_group* group = nullptr;
     require(library, library.group_create(nullptr, nullptr, &group));
-    const Report report = examine(library, group);
+    const Examination report = examine(library, group);
     if (library.group_get_rank(group) == 0) {
       json ? print_json(report) : print_text(report);
       printf("%s%d\n", kVerdict, report.has_problem() ? 1 : 0);

@@ -17,19 +17,12 @@
 #include "ddprun/binding.hpp"
 #include "ddprun/fd.hpp"
 #include "ddprun/machine.hpp"
+#include "ddprun/numbers.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kFewDescriptors = 1024;
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 /// "32768K" of the largest cache of processor 0; -1 if the kernel does not say.
 int64_t read_cache() {

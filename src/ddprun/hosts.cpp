@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "ddprun/foreign.hpp"
 #include "ddprun/launch.hpp"
 
 namespace ddp::ddprun {
 namespace {
 
 constexpr int32_t kMostRanksOfAHost = 4096;
-
-[[noreturn]] void refuse(const std::string& text) { throw ExitError{kExitUsage, text + " Try ddprun --help."}; }
 
 int32_t to_ranks(const std::string& text, const std::string& where) {
   const bool digits =

@@ -8,6 +8,9 @@
 
 namespace ddp::ddprun {
 
+/// Whole milliseconds, one more than that, so that the time has passed.
+[[nodiscard]] constexpr int64_t to_ms(double seconds) { return static_cast<int64_t>(seconds * 1e3) + 1; }
+
 class Loop {
  public:
   Loop();

@@ -103,6 +103,13 @@ int32_t usable_cores() {
   return std::max(cores, 1);
 }
 
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 NamedHost this_machine() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);

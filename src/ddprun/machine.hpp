@@ -15,6 +15,9 @@ namespace ddp::ddprun {
 
 [[nodiscard]] NamedHost this_machine();
 
+/// The first line of a file; empty if it cannot be read.
+[[nodiscard]] std::string first_line(const std::string& path);
+
 /// A TCP port on which nothing listens. It is not reserved: rank 0 binds it a moment later. The port is below the range from
 /// which the kernel takes ports for outgoing connections, so no other program gets it by accident meanwhile.
 [[nodiscard]] int32_t find_free_port();

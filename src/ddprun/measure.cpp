@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "core/error.hpp"
+#include "ddprun/numbers.hpp"
 #include "os/clock.hpp"
 #include "os/huge_pages.hpp"
 #include "trace/clocks.hpp"
@@ -51,7 +52,6 @@ Library open_library() {
 
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kReduced = 25 * kMiB;
 constexpr int64_t kSent = 4 * kMiB;
 constexpr int64_t kParameters = 4 * kMiB;

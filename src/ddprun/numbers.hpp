@@ -8,6 +8,8 @@
 
 namespace ddp::ddprun {
 
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+
 /// Three digits that matter: "1,240", "12.3", "0.045".
 [[nodiscard]] std::string format_number(double number);
 /// Four digits that matter, of any size: "0.0003", "1.235e+06", "nan".

@@ -9,7 +9,7 @@
 namespace ddp::ddprun {
 namespace {
 
-constexpr int32_t kMostRanks = 1 << 20;
+constexpr int32_t kMostOrdered = 1 << 20;
 constexpr int kMostSignals = 64;
 
 /// A name of a file in one folder, and nothing else.
@@ -54,8 +54,8 @@ std::optional<Order> read_order(std::string_view line) {
   const std::string kind = fields.text("order");
   if (kind == "start") {
     order.kind = Order::Kind::kStart;
-    order.first = fields.number<int32_t>("first", 0, kMostRanks);
-    order.last = fields.number<int32_t>("last", order.first, kMostRanks);
+    order.first = fields.number<int32_t>("first", 0, kMostOrdered);
+    order.last = fields.number<int32_t>("last", order.first, kMostOrdered);
     order.how = {fields.number<int32_t>("restarts"), fields.truth("joins")};
   } else if (kind == "file") {
     order.kind = Order::Kind::kFile;

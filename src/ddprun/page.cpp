@@ -20,7 +20,7 @@ constexpr size_t kMostLines = 8;        // of memory, before they become the lar
 constexpr double kNotableShare = 0.01;  // of the time: waiting up to that has no full bar
 constexpr std::string_view kPlace = "@RUN@", kBehind = "</script>";  // of the numbers, in report.html
 constexpr const char* kNothing = "–";                                // in a table
-constexpr size_t kMostHosts = 16;
+constexpr size_t kNamedHosts = 16;
 constexpr size_t kMostBars = 64;                   // ranks
 constexpr double kMib = 1024, kGib = 1024 * kMib;  // in KiB
 
@@ -94,9 +94,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Run& run) {
   std::vector<std::pair<std::string, std::string>> facts;
   const std::vector<HostRun> hosts = hosts_of(run);
   std::string where;
-  for (size_t i = 0; i < hosts.size() && i < kMostHosts; ++i)
+  for (size_t i = 0; i < hosts.size() && i < kNamedHosts; ++i)
     where += (where.empty() ? "" : "; ") + host_text(hosts[i], hosts.size() == 1);
-  if (hosts.size() > kMostHosts) where += "; and " + std::to_string(hosts.size() - kMostHosts) + " more";
+  if (hosts.size() > kNamedHosts) where += "; and " + std::to_string(hosts.size() - kNamedHosts) + " more";
   if (!where.empty()) facts.emplace_back(hosts.size() == 1 ? "Host" : "Hosts", where);
   if (const std::string transport = name_transports(transports_of(run)); !transport.empty())
     facts.emplace_back("Transport", transport);

@@ -7,13 +7,13 @@
 namespace ddp::ddprun {
 namespace {
 
-constexpr size_t kBeginning = 20;
+constexpr size_t kFirstTexts = 20;
 constexpr size_t kEnd = 60;
 
 }  // namespace
 
 void Story::add(double seconds, const std::string& text) {
-  if (beginning_.size() < kBeginning) return beginning_.push_back({seconds, text});
+  if (beginning_.size() < kFirstTexts) return beginning_.push_back({seconds, text});
   end_.push_back({seconds, text});
   if (end_.size() <= kEnd) return;
   end_.pop_front();

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <numeric>
 
+#include "ddprun/loop.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
 
@@ -25,8 +26,6 @@ constexpr int64_t kDrainMs = 1'000;       // for what a rank left behind to writ
 constexpr int64_t kHostsDrainMs = 5'000;  // the same for machines
 constexpr int64_t kLastWordsMs = 2'000;   // from SIGKILL until a machine that does not answer is given up
 constexpr int64_t kWakeMs = 1'000;        // now and then, for a terminal whose foreground job we have become again
-
-int64_t to_ms(double seconds) { return static_cast<int64_t>(seconds * 1e3) + 1; }
 
 }  // namespace
 

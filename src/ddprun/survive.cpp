@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ddprun/loop.hpp"
 #include "ddprun/machine.hpp"
 #include "ddprun/supervisor.hpp"
 #include "os/end_notes.hpp"
@@ -13,8 +14,6 @@ namespace {
 
 constexpr int64_t kOneReasonMs = 1'000;  // what fails within it fails for the same reason
 constexpr int64_t kAtOnceMs = 1;
-
-int64_t to_ms(double seconds) { return static_cast<int64_t>(seconds * 1e3) + 1; }
 
 }  // namespace
 

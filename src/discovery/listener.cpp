@@ -24,8 +24,6 @@
 namespace ddp::bootstrap {
 namespace {
 
-const char* environment(const char* name) { return std::getenv(name); }
-
 constexpr int kLookMs = 50;  // while connections wait
 
 net::Socket make_wake() {
@@ -54,7 +52,7 @@ Listener::Listener(const std::string& address, const PortRange& ports)
     : socket_(listen_on(address, ports)), in_forks_(socket_.get()), wake_(make_wake()) {
   const Member me = this_member(0);
   record_ = write_record(Record{net::local_end(socket_).text(), auth::random_token(),
-                                read_token(environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id,
+                                read_token(process_environment).has_value() ? "" : auth::random_token(), me.host, me.boot_id,
                                 os::this_life()});
   thread_ = os::start_thread("ddp-listener", [this] { run(); });
 }

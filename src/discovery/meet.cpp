@@ -37,8 +37,6 @@ constexpr int64_t kFirstPauseMs = 10;
 constexpr int64_t kLongestPauseMs = 200;
 constexpr int64_t kStaleRecordMs = 10'000;  // rank 0 replaces the record of an earlier run by then
 
-const char* environment(const char* name) { return std::getenv(name); }
-
 class Encounter {
  public:
   Encounter(const Meeting& meeting, const ddp_group_options& options, std::function<void()> check = {},
@@ -48,7 +46,7 @@ class Encounter {
         opening_(std::move(opening)),
         check_(std::move(check)),
         deadline_(os::Deadline::in_ms(options.rendezvous_timeout_ms)),
-        token_(read_token(environment)) {}
+        token_(read_token(process_environment)) {}
 
   std::unique_ptr<Control> run() {
     return meeting_.kind == Meeting::Kind::kTcp || meeting_.kind == Meeting::Kind::kEnvironment ? at_address() : by_record();
@@ -97,7 +95,7 @@ class Encounter {
 
 // An address that only this machine can reach needs no token.
 bool Encounter::is_in_reach(const net::Endpoint& where, const auth::Token& token) const {
-  return token.has_value() || where.is_loopback() || is_insecure_wanted(environment);
+  return token.has_value() || where.is_loopback() || is_insecure_wanted(process_environment);
 }
 
 // Debian and others map a host's own name to a loopback address on that host alone: there rank 0 must listen where the other
@@ -112,7 +110,7 @@ std::vector<net::Endpoint> Encounter::addresses_of(const std::string& host) {
   const bool is_meant = host.find("localhost") != std::string::npos || addresses.front().host() == host;
   is_meant_for_here_ = is_loopback && is_meant;
   if (!is_loopback || is_meant) return addresses;
-  const net::Endpoint own = net::own_address(environment("DDP_SOCKET_IFNAME"));
+  const net::Endpoint own = net::own_address(process_environment("DDP_SOCKET_IFNAME"));
   if (!own.is_loopback() && is_in_reach(own, token_)) addresses.insert(addresses.begin(), own);
   return addresses;
 }
@@ -196,7 +194,7 @@ std::unique_ptr<Control> Encounter::by_record() {
     return join(look, nullptr);
   }
   net::Endpoint here = meeting_.private_place ? net::resolve(os::loopback(), deadline_).front()
-                                              : net::own_address(environment("DDP_SOCKET_IFNAME"));
+                                              : net::own_address(process_environment("DDP_SOCKET_IFNAME"));
   auto [listening, record] = listen(here);
   const Address target{listening.where, group_at(record.word), token_.has_value() ? *token_ : record.token};
   const std::string text = write_record(record);
@@ -268,7 +266,7 @@ std::unique_ptr<Control> Encounter::lead(Listening listening, const Address& tar
   config.dead_after_ms = options_.dead_after_ms;
   config.world_rank = meeting_.world_rank;
   os::log(DDP_LOG_INFO, "rank 0 listens at %s for %d ranks", target.where.text().c_str(), meeting_.size);
-  if (const char* const placement = environment("DDP_PLACEMENT");
+  if (const char* const placement = process_environment("DDP_PLACEMENT");
       placement != nullptr && meeting_.kind == Meeting::Kind::kEnvironment && meeting_.world_rank < 0)
     config.placement = placement;
   if (!is_meant_for_here_) config.place = target.where.text() + "; " + texts::other_interface_hint();

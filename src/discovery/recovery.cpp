@@ -38,11 +38,9 @@ constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr auto kAskAgain = std::chrono::milliseconds(250);  // for a rank that is not taken in yet
 constexpr const char* kGroupName = "recovery";
 
-const char* environment(const char* name) { return std::getenv(name); }
-
 Address address_of(const Record& record) {
   const auto [host, port] = net::split_place(record.address);
-  auth::Token token = read_token(environment);
+  auth::Token token = read_token(process_environment);
   if (!token.has_value() && !record.token.empty()) token = record.token;
   return Address{net::resolve(host, os::Deadline::never()).front().with_port(port),
                  auth::group_id("", record.word, kGroupName), std::move(token)};

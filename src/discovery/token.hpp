@@ -3,10 +3,14 @@
 // Tested by unit/discovery/rendezvous_token_test.cpp.
 #pragma once
 
+#include <cstdlib>
+
 #include "control/auth.hpp"
 #include "discovery/rendezvous.hpp"
 
 namespace ddp::bootstrap {
+
+inline const char* process_environment(const char* name) { return std::getenv(name); }
 
 /// Nothing if neither variable is set. Throws IO or INVALID_ARGUMENT naming the file and the cure; never shows the token.
 [[nodiscard]] auth::Token read_token(EnvironmentFn environment);

@@ -17,7 +17,7 @@
 namespace ddp::group {
 namespace {
 
-constexpr const char* kName = "ddp_group_split";
+constexpr const char* kSplit = "ddp_group_split";
 
 std::vector<SplitWish> gather_wishes(Group& parent, const SplitWish& mine) {
   ByteWriter said;
@@ -56,7 +56,7 @@ std::vector<int32_t> split_members(const std::vector<SplitWish>& wishes, int32_t
 }
 
 std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const ddp_group_options& asked) {
-  parent.check_idle(kName);
+  parent.check_idle(kSplit);
   ddp_group_options options = asked;
   bootstrap::resolve_ports(options, secure_getenv("DDP_PORT_RANGE"));
   resolve_links(options, secure_getenv("DDP_LINKS"));
@@ -81,7 +81,7 @@ std::shared_ptr<Group> split_group(Group& parent, const SplitWish& wish, const d
         or_break(parent, Part::kOwn, [&] { return reunion->join(notes[static_cast<size_t>(members.front())]); });
     // The token of the new group went over the parent's control plane.
     if (parent.control().link_key() == bootstrap::auth::Key{}) control->set_link_key({});
-    made = Group::form(std::move(control), options, parent.origin(), kName);
+    made = Group::form(std::move(control), options, parent.origin(), kSplit);
     made->calls().set_watch(parent.calls().shared_watch());
   });
   if (failed.has_value() && is_own(*failed)) throw Error(*failed);

@@ -17,12 +17,6 @@ namespace {
 
 constexpr int64_t kLookUs = 100;
 
-bool all_equal(const std::vector<std::string>& answers) {
-  for (const std::string& answer : answers)
-    if (answer != answers.front()) return false;
-  return true;
-}
-
 /// Until the values are there, so that nothing that breaks the group later leaves rubbish in them.
 void await_values(group::Group& group, const gpu::Device& device, void* stream) {
   const gpu::Event arrived(device);
@@ -44,7 +38,7 @@ uint64_t agree_on_model(group::Group& group, const Parameters& table, const ddp_
   const uint64_t hash = content_hash(packed.data(), packed.size());
   ByteWriter mine;
   mine.number(hash);
-  if (all_equal(group.gather("model", mine.bytes()))) return hash;
+  if (bootstrap::all_equal(group.gather("model", mine.bytes()))) return hash;
   std::vector<std::vector<std::string>> by_rank;
   for (const std::string& answer : group.gather("model description", packed)) by_rank.push_back(unpack_lines(answer));
   const auto other = std::find_if(by_rank.begin(), by_rank.end(), [&](const auto& each) { return each != by_rank[0]; });

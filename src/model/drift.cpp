@@ -17,10 +17,6 @@
 namespace ddp::model {
 namespace {
 
-bool all_equal(const std::vector<std::string>& answers) {
-  return std::all_of(answers.begin(), answers.end(), [&](const std::string& each) { return each == answers.front(); });
-}
-
 /// The ranks that hold each content of one tensor, the lowest rank's first.
 std::vector<std::vector<int32_t>> camps_of(const std::vector<std::vector<uint64_t>>& by_rank, size_t tensor) {
   std::vector<std::vector<int32_t>> camps;
@@ -172,7 +168,7 @@ std::optional<Drift> find_drift(group::Group& group, const NamedTensors& compare
   for (const uint64_t hash : content_hashes(group, compared.tensors, stream)) hashes.number(hash);
   ByteWriter whole;
   whole.number(content_hash(hashes.bytes().data(), hashes.bytes().size()));
-  if (all_equal(group.gather("replica check", whole.bytes()))) return std::nullopt;
+  if (bootstrap::all_equal(group.gather("replica check", whole.bytes()))) return std::nullopt;
   std::vector<std::vector<uint64_t>> by_rank;
   for (const std::string& answer : group.gather("replica hashes", hashes.bytes())) {
     ByteReader reader(answer);

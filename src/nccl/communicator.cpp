@@ -18,7 +18,6 @@ namespace ddp::nccl {
 namespace {
 
 constexpr int64_t kAbortLimitMs = 1000;  // for threads inside to leave, and then for NCCL
-constexpr int64_t kBrokenMs = 1000;      // for an orderly end that continues when a rank is lost
 constexpr int64_t kLookMs = 1;
 constexpr int64_t kLookAtEndMs = 10;
 constexpr int64_t kLooksAtOnce = 100;  // at a call under way, before the thread pauses between looks

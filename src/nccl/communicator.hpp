@@ -29,6 +29,8 @@
 
 namespace ddp::nccl {
 
+inline constexpr int64_t kBrokenMs = 1000;  // for what is under way when the group breaks
+
 // Which collectives NCCL has carried out so far. Since 2.22 it connects an algorithm when that is used first, which the
 // hosts of all ranks do together: the first one waits. A mark must not wait, so the collectives of later passes are used
 // once before, when all ranks are there (Operation::use_once). Which algorithm NCCL takes depends on kind, type and size,

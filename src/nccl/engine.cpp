@@ -12,6 +12,7 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "device/gpu/module.hpp"
+#include "nccl/communicator.hpp"
 #include "nccl/connect.hpp"
 #include "nccl/greeting.hpp"
 #include "nccl/mean.hpp"
@@ -22,7 +23,6 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kBrokenMs = 1000;  // for NCCL's end when the group is broken
 constexpr int64_t kFreeMs = 1000;    // for the device to be done with memory when the group is broken
 constexpr int64_t kExitMs = 3'000;   // the same when the process ends
 constexpr int64_t kIdleMs = 60'000;  // the same when it is whole, and timeout_ms is 0

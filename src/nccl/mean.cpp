@@ -7,8 +7,6 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
 /// Are terms divided?
 bool divides_first(const cpu::ReduceRule& rule, Adder adder) noexcept {
   return rule.is_wired() || (adder == Adder::kNccl && travel_dtype(rule) == DDP_F16);

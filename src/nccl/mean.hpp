@@ -7,6 +7,7 @@
 // 16 bits on the wire are made as the CPU makes them. Tested by gpu_host/mean_test.cpp and gpu_host/reproducible_test.cpp.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "device/cpu/reduce.hpp"
@@ -14,6 +15,8 @@
 #include "exchange/bucket_header.hpp"
 
 namespace ddp::nccl {
+
+inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();  // of a sum that is not clipped
 
 /// Who adds.
 enum class Adder { kNccl, kTree };

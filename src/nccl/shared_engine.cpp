@@ -10,14 +10,14 @@
 #include "control/call_state.hpp"
 #include "control/consensus.hpp"
 #include "core/float_environment.hpp"
+#include "nccl/communicator.hpp"
 #include "os/clock.hpp"
 #include "trace/watch.hpp"
 
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kBrokenMs = 1'000;  // for work under way, when the group is broken
-constexpr int64_t kLookNs = 50'000;   // at the device, before the thread sleeps between looks
+constexpr int64_t kLookNs = 50'000;  // at the device, before the thread sleeps between looks
 constexpr auto kLookAgain = std::chrono::microseconds(20);
 
 }  // namespace

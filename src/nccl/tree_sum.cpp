@@ -10,7 +10,6 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr int32_t kMostRanks = 8192;                   // of ddp_gpu_tree
 constexpr int64_t kBlockingBytes = int64_t{32} << 20;  // of the memory of blocking collectives
 constexpr int64_t kWidest = static_cast<int64_t>(sizeof(double));

@@ -15,7 +15,7 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr int64_t kLookMs = 100;
+constexpr int64_t kPauseMs = 100;
 constexpr int64_t kGraceNs = 500'000'000;  // for a better cause
 constexpr int64_t kLeaveMs = 1500;
 constexpr size_t kMostExpected = 16;  // older work ends before newer, so a few points are enough
@@ -115,7 +115,7 @@ void Watch::Shared::run() {
   static_cast<void>(device->table().relax_capture());
   std::unique_lock lock(mutex);
   while (!stop && !broken) {
-    changed.wait_for(lock, std::chrono::milliseconds(kLookMs), [this] { return stop || broken; });
+    changed.wait_for(lock, std::chrono::milliseconds(kPauseMs), [this] { return stop || broken; });
     if (stop || broken) break;
     lock.unlock();
     // Without memory for the text: the next look reports it.

@@ -7,10 +7,15 @@
 
 namespace ddp::os {
 
+inline constexpr int64_t kNsPerMs = 1'000'000;
+
 using ClockFn = int64_t (*)() noexcept;
 
 /// Nanoseconds of the monotonic clock.
 [[nodiscard]] int64_t now_ns() noexcept;
+
+/// Nanoseconds since 1970, by the clock that people set.
+[[nodiscard]] int64_t realtime_ns() noexcept;
 
 /// Replace the clock; NULL restores the system's. Tests only, before any group exists.
 void set_clock(ClockFn source) noexcept;

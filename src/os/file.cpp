@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxCall = int64_t{1} << 30;  // Linux moves at most 2 GiB - 4 KiB in one call
 
-constexpr FileTable kSystem = {
+constexpr FileTable kSystemFiles = {
     .open = [](int dir, const char* path, int flags, unsigned mode) { return ::openat(dir, path, flags, mode); },
     .close = [](int fd) { return ::close(fd); },
     .duplicate = [](int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); },
@@ -37,7 +37,7 @@ constexpr FileTable kSystem = {
     .unlink = [](int dir, const char* path) { return ::unlinkat(dir, path, 0); },
 };
 
-std::atomic<const FileTable*> current{&kSystem};
+std::atomic<const FileTable*> current_files{&kSystemFiles};
 
 // A write above RLIMIT_FSIZE sends SIGXFSZ to the writing thread, which ends the process. Hold it back and take it off
 // again.
@@ -101,10 +101,10 @@ const char* advice(int code) noexcept {
 
 }  // namespace
 
-const FileTable& file_table() noexcept { return *current.load(std::memory_order_acquire); }
-const FileTable& system_file_table() noexcept { return kSystem; }
+const FileTable& file_table() noexcept { return *current_files.load(std::memory_order_acquire); }
+const FileTable& system_file_table() noexcept { return kSystemFiles; }
 void set_file_table(const FileTable* table) noexcept {
-  current.store(table == nullptr ? &kSystem : table, std::memory_order_release);
+  current_files.store(table == nullptr ? &kSystemFiles : table, std::memory_order_release);
 }
 
 Fd& Fd::operator=(Fd&& other) noexcept {

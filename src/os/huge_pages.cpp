@@ -17,7 +17,7 @@ namespace ddp::os {
 namespace {
 
 // Blocks that are moved by one call: enough to make the cost of calls negligible, few enough to keep a limit.
-constexpr int64_t kAtOnce = 8 * kHugePage;
+constexpr int64_t kMovedAtOnce = 8 * kHugePage;
 
 uintptr_t up(uintptr_t address) noexcept { return (address + kHugePage - 1) / kHugePage * kHugePage; }
 
@@ -43,8 +43,8 @@ int64_t to_huge_pages(void* data, int64_t bytes, Deadline limit) noexcept {
   if (end <= begin || !huge_pages_allowed()) return 0;
   const int error = errno;
   int64_t moved = 0;
-  for (uintptr_t at = begin; at < end && !limit.passed(); at += kAtOnce) {
-    const size_t length = std::min<uintptr_t>(kAtOnce, end - at);
+  for (uintptr_t at = begin; at < end && !limit.passed(); at += kMovedAtOnce) {
+    const size_t length = std::min<uintptr_t>(kMovedAtOnce, end - at);
     if (madvise(reinterpret_cast<void*>(at), length, MADV_COLLAPSE) != 0) break;
     moved += static_cast<int64_t>(length);
   }

@@ -20,15 +20,15 @@ constexpr size_t kLarge = 2 * kHugePage;
 void* system_allocate(size_t bytes) noexcept { return bytes >= kLarge ? map_zeroed(bytes) : std::calloc(bytes, 1); }
 void system_release(void* memory, size_t bytes) noexcept { bytes >= kLarge ? unmap(memory, bytes) : std::free(memory); }
 
-constexpr MemoryTable kSystem{&system_allocate, &system_release};
-std::atomic<const MemoryTable*> current{&kSystem};
+constexpr MemoryTable kSystemMemory{&system_allocate, &system_release};
+std::atomic<const MemoryTable*> current_memory{&kSystemMemory};
 
 }  // namespace
 
-void set_memory_table(const MemoryTable* table) noexcept { current.store(table != nullptr ? table : &kSystem); }
+void set_memory_table(const MemoryTable* table) noexcept { current_memory.store(table != nullptr ? table : &kSystemMemory); }
 
 LargeArray::LargeArray(size_t bytes, const char* what)
-    : memory_(current.load()->allocate(bytes + kAlignment)), bytes_(bytes + kAlignment) {
+    : memory_(current_memory.load()->allocate(bytes + kAlignment)), bytes_(bytes + kAlignment) {
   if (memory_ == nullptr) throw make_error(DDP_ERROR_OUT_OF_MEMORY, "%zu bytes of %s could not be allocated", bytes, what);
   const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
   data_ = static_cast<std::byte*>(memory_) + (past == 0 ? 0 : kAlignment - past);
@@ -47,7 +47,7 @@ LargeArray& LargeArray::operator=(LargeArray&& other) noexcept {
 }
 
 LargeArray::~LargeArray() {
-  if (memory_ != nullptr) current.load()->release(memory_, bytes_);
+  if (memory_ != nullptr) current_memory.load()->release(memory_, bytes_);
 }
 
 }  // namespace ddp::os

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "device/cpu/stream.hpp"
+#include "shm/extent.hpp"
 
 namespace ddp::shm {
 
@@ -53,7 +54,6 @@ void Announcement::weigh(int32_t peer, double weight) noexcept {
 
 namespace {
 
-constexpr int64_t kLine = 64;
 constexpr int64_t kReduceBytes = 256 << 10;  // of one input, between two looks at the budget
 constexpr int64_t kWorkElements =
     16'384;  // a multiple of kSliceUnit; an update's four arrays of this length stay in the second-level cache
@@ -63,7 +63,7 @@ constexpr int64_t kWorkElements =
 int64_t lane_elements(const collective::ExchangeSpec& spec, int32_t ranks) noexcept {
   const int64_t element = dtype_size(spec.rule.dtype);
   if (!spec.collects) return kStageBytes / element;
-  const int64_t bytes = std::max<int64_t>(kStageBytes / ranks / kLine, 1) * kLine;
+  const int64_t bytes = std::max<int64_t>(kStageBytes / ranks / kLineBytes, 1) * kLineBytes;
   return bytes / (spec.ownership != nullptr && spec.gives ? element : dtype_size(spec.rule.travel_dtype()));
 }
 

@@ -13,6 +13,7 @@
 namespace ddp::shm {
 
 inline constexpr int64_t kPageBytes = 4096;
+inline constexpr int64_t kLineBytes = 64;  // of a cache
 inline constexpr int64_t kPagesOnly = int64_t{1} << 62;
 
 /// Of the first byte in the region; the tensor must have a place.

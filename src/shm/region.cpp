@@ -21,13 +21,11 @@
 namespace ddp::shm {
 namespace {
 
-constexpr int64_t kPage = 4096;
-constexpr int64_t kLine = 64;
 constexpr int64_t kSmallest = int64_t{256} << 20;
 constexpr int64_t kMovingMs = 2000;  // that a call may spend on huge pages: a system short of them compacts its memory first
 
 constexpr int64_t round_up(int64_t value, int64_t unit) noexcept { return (value + unit - 1) / unit * unit; }
-constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPage);
+constexpr int64_t kHeader = round_up(static_cast<int64_t>(sizeof(Page)), kPageBytes);
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
@@ -120,7 +118,7 @@ void Region::reserve(Blocks blocks) {
     return result == 0;
   };
   bool given = true;
-  for (int64_t at = blocks.begin; at < blocks.end && given; at += os::kHugePage) given = ask(at, kPage);
+  for (int64_t at = blocks.begin; at < blocks.end && given; at += os::kHugePage) given = ask(at, kPageBytes);
   if (given) {
     (void)os::to_huge_pages(mapping_->base() + blocks.begin, blocks.end - blocks.begin, os::Deadline::in_ms(kMovingMs));
     given = ask(blocks.begin, blocks.end - blocks.begin);
@@ -138,10 +136,10 @@ void Region::release(Blocks blocks) noexcept {
 }
 
 void* Region::alloc(int64_t bytes) {
-  const int64_t wanted = round_up(bytes, kLine);
+  const int64_t wanted = round_up(bytes, kLineBytes);
   const std::lock_guard lock(mutex_);
   // Large allocations start on a page, so that the ranks' shares of them end on pages.
-  const int64_t unit = wanted >= kPage ? kPage : kLine;
+  const int64_t unit = wanted >= kPageBytes ? kPageBytes : kLineBytes;
   int64_t begin = kHeader;
   for (const auto& [used_begin, used_end] : used_) {
     if (used_begin - begin >= wanted) break;
@@ -367,7 +365,7 @@ std::shared_ptr<const void> Region::hold(const void* data, int64_t bytes) const 
 void populate(void* data, int64_t bytes) noexcept {
 #ifdef MADV_POPULATE_WRITE
   const auto address = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t begin = address / kPage * kPage;
+  const uintptr_t begin = address / kPageBytes * kPageBytes;
   (void)madvise(reinterpret_cast<void*>(begin), address + static_cast<uintptr_t>(bytes) - begin, MADV_POPULATE_WRITE);
 #else
   (void)data;

@@ -2,11 +2,10 @@
 #include "shm/routes.hpp"
 
 #include "core/slices.hpp"
+#include "shm/extent.hpp"
 
 namespace ddp::shm {
 namespace {
-
-constexpr int64_t kLine = 64;
 
 /// The part of `routes` in the share, counted from its beginning.
 std::vector<Routes::Route> clip(const std::vector<Routes::Route>& routes, const Share& share) {
@@ -165,7 +164,7 @@ void Routes::divide_equally(const collective::ExchangeSpec& spec, const std::vec
 bool Routes::follows(const Route& last, const Route& next, bool padded, int64_t* gap) const noexcept {
   const int64_t length = (last.first + last.count - next.first) * element_;
   *gap = bases_[next.peers] - bases_[last.peers] - length;
-  if (*gap < 0 || *gap % element_ != 0 || *gap >= (padded ? kLine : 1)) return false;
+  if (*gap < 0 || *gap % element_ != 0 || *gap >= (padded ? kLineBytes : 1)) return false;
   for (size_t rank = 0; rank < size_; ++rank)
     if (bases_[next.peers + rank] - bases_[last.peers + rank] != length + *gap) return false;
   return true;

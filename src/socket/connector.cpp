@@ -9,14 +9,11 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "os/clock.hpp"
 #include "os/log.hpp"
 
 namespace ddp::socket {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLongestWaitMs = 1'000;
-constexpr int64_t kRefusedMs = 5'000;  // a listener that is there does not refuse for so long
 
 net::Socket make_wake() {
   net::Socket wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -84,13 +81,13 @@ Connected Connector::connect(const std::vector<Invitation>& members, os::Deadlin
 void Connector::wait(std::vector<pollfd>& polled, os::Deadline deadline) {
   polled.clear();
   polled.push_back({wake_.get(), POLLIN, 0});
-  int64_t due_ns = os::now_ns() + std::min(kLongestWaitMs, deadline.left_ms()) * kMs;
+  int64_t due_ns = os::now_ns() + std::min(kLongestWaitMs, deadline.left_ms()) * os::kNsPerMs;
   for (const LinkDialer& dialer : dialers_) {
     polled.push_back(dialer.watched());
     due_ns = std::min(due_ns, dialer.due_ns());
   }
   listener_.watch(polled);
-  const int64_t wait_ms = std::max<int64_t>((due_ns - os::now_ns() + kMs - 1) / kMs, 0);
+  const int64_t wait_ms = std::max<int64_t>((due_ns - os::now_ns() + os::kNsPerMs - 1) / os::kNsPerMs, 0);
   if (::poll(polled.data(), polled.size(), static_cast<int>(wait_ms)) < 0 && errno != EINTR)
     throw make_error(status_of_errno(errno, DDP_ERROR_INTERNAL), "poll failed: %s%s", std::strerror(errno),
                      advice_of_errno(errno));

@@ -8,7 +8,7 @@
 namespace ddp::socket {
 namespace {
 
-constexpr uint32_t kMagic =
+constexpr uint32_t kHeadMagic =
     0x37524444;  // "DDR7": changes with the layout of the record, and differs in the other byte order
 constexpr uint32_t kGoodbye = 0x30524444;
 
@@ -75,7 +75,7 @@ void HeaderRound::open(const collective::Stamp& stamp, int64_t cut, const collec
                        const std::vector<collective::Participation>& participations) {
   words_ = header.used.size();
   Head& mine = head(turn_, links_.position());
-  mine = Head{kMagic,
+  mine = Head{kHeadMagic,
               (header.incomplete ? kIncomplete : 0U) | (mine.flags & kLost),
               stamp,
               cut,

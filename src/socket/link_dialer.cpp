@@ -15,7 +15,6 @@
 namespace ddp::socket {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kFirstPauseMs = 2;
 constexpr int64_t kLongestPauseMs = 200;
 constexpr int64_t kAttemptMs = 10'000;  // until it is connected
@@ -64,7 +63,7 @@ void LinkDialer::dial() {
     throw make_error(status_of_errno(errno, DDP_ERROR_IO), "no connection to %s can be made: %s%s", where_.text().c_str(),
                      std::strerror(errno), advice_of_errno(errno));
   phase_ = Phase::kConnecting;
-  due_ns_ = os::now_ns() + kAttemptMs * kMs;
+  due_ns_ = os::now_ns() + kAttemptMs * os::kNsPerMs;
   if (::connect(connection_.socket.get(), reinterpret_cast<const sockaddr*>(&where_.address), where_.length) != 0 &&
       errno != EINPROGRESS && errno != EINTR)
     fail(errno);
@@ -123,12 +122,12 @@ void LinkDialer::fail(int error) {
   if (is_no(error) && refused_since_ns_ == 0) refused_since_ns_ = now;
   connection_ = {};
   phase_ = Phase::kPause;
-  due_ns_ = now + pause_ms_ * kMs;
+  due_ns_ = now + pause_ms_ * os::kNsPerMs;
   pause_ms_ = std::min(2 * pause_ms_, kLongestPauseMs);
 }
 
 int64_t LinkDialer::refused_ms() const noexcept {
-  return refused_since_ns_ == 0 ? 0 : (os::now_ns() - refused_since_ns_) / kMs;
+  return refused_since_ns_ == 0 ? 0 : (os::now_ns() - refused_since_ns_) / os::kNsPerMs;
 }
 
 std::string LinkDialer::trouble() const {

@@ -16,6 +16,9 @@
 
 namespace ddp::socket {
 
+inline constexpr int64_t kLongestWaitMs = 1'000;
+inline constexpr int64_t kRefusedMs = 5'000;  // a listener that is there does not refuse for so long
+
 class LinkDialer {
  public:
   /// To the listener of the member `peer`, as the link `link`.

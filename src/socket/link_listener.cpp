@@ -18,7 +18,6 @@ namespace {
 namespace limits = bootstrap::limits;
 
 constexpr int kAcceptsInTurn = 64;
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kPauseMs = 50;  // when descriptors have run out
 
 bool send_all(const net::Socket& socket, const std::string& bytes) {
@@ -69,7 +68,7 @@ void LinkListener::accept_some() {
     } else if (net::is_exhausted(errno) && !pending_.empty()) {
       drop_one();
     } else if (net::is_exhausted(errno)) {
-      paused_until_ns_ = os::now_ns() + kPauseMs * kMs;
+      paused_until_ns_ = os::now_ns() + kPauseMs * os::kNsPerMs;
       return;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
@@ -79,7 +78,7 @@ void LinkListener::accept_some() {
 
 void LinkListener::add(net::Socket socket) {
   Pending pending;
-  pending.until_ns = os::now_ns() + limits::kStrangerMs * kMs;
+  pending.until_ns = os::now_ns() + limits::kStrangerMs * os::kNsPerMs;
   pending.socket = std::move(socket);
   pending_.push_back(std::move(pending));
   if (pending_.size() > most_pending_) drop_one();

@@ -18,6 +18,7 @@
 #include "bootstrap/failure.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
+#include "os/clock.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
 
@@ -25,9 +26,6 @@ namespace ddp::socket {
 namespace {
 
 constexpr int32_t kLane = 0;
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLongestWaitMs = 1'000;
-constexpr int64_t kRefusedMs = 5'000;  // a listener that is there does not refuse for so long
 constexpr int64_t kFinishMs = 500;
 constexpr size_t kAhead = size_t{16} << 10;  // bytes that are read together with a frame
 
@@ -241,7 +239,7 @@ void MessageLinks::run() noexcept {
 
 void MessageLinks::turn(std::vector<pollfd>& polled) {
   size_t dialers = 0;
-  int64_t due_ns = os::now_ns() + kLongestWaitMs * kMs;
+  int64_t due_ns = os::now_ns() + kLongestWaitMs * os::kNsPerMs;
   {
     const std::lock_guard lock(mutex_);
     polled = {{wake_.get(), POLLIN, 0}, {events_.get(), POLLIN, 0}};
@@ -252,7 +250,7 @@ void MessageLinks::turn(std::vector<pollfd>& polled) {
     dialers = dialers_.size();
     if (listener_.has_value()) listener_->watch(polled);
   }
-  const int64_t wait_ms = std::max<int64_t>((due_ns - os::now_ns() + kMs - 1) / kMs, 0);
+  const int64_t wait_ms = std::max<int64_t>((due_ns - os::now_ns() + os::kNsPerMs - 1) / os::kNsPerMs, 0);
   if (::poll(polled.data(), polled.size(), static_cast<int>(wait_ms)) < 0 && errno != EINTR)
     throw make_error(status_of_errno(errno, DDP_ERROR_INTERNAL), "poll failed: %s", std::strerror(errno));
   uint64_t rings = 0;

@@ -19,12 +19,6 @@ namespace {
 constexpr int32_t kLeastRanks = 64;  // a group may grow
 constexpr int32_t kMostRanks = 1 << 20;
 
-int64_t realtime_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 /// What an older library has not written stays empty.
 void read_tail(int fd, const std::string& path, LiveNumbers& found) {
   LiveTail tail;
@@ -78,7 +72,7 @@ std::unique_ptr<LiveFile> LiveFile::make(const std::string& path, const std::str
   made.pid = getpid();
   made.most_ranks = most;
   made.at_ns = os::now_ns();
-  made.realtime_ns = realtime_ns();
+  made.realtime_ns = os::realtime_ns();
   host.copy(made.host, sizeof made.host - 1);
   made.magic = LivePage::kMagic;
   page->place.held = 1;

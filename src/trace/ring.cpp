@@ -18,12 +18,6 @@
 namespace ddp::trace {
 namespace {
 
-int64_t realtime_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 uint64_t packed(const Event& event) noexcept {
   return static_cast<uint64_t>(event.kind) << 56 | uint64_t{event.model & 0xffffff} << 32 | event.number;
 }
@@ -103,7 +97,7 @@ std::unique_ptr<Recorder> Recorder::make(const std::string& path, const Settings
   head->owner.rank = settings.rank;
   head->owner.size = settings.size;
   head->owner.start_ns = os::now_ns();
-  head->owner.start_realtime_ns = realtime_ns();
+  head->owner.start_realtime_ns = os::realtime_ns();
   settings.host.copy(head->owner.host, sizeof head->owner.host - 1);
   settings.boot.copy(head->owner.boot, sizeof head->owner.boot - 1);
   head->capacity = settings.capacity;

@@ -10,7 +10,9 @@
 #include "support/group_paths.hpp"
 #include "support/public_api.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// What the last error of this thread is about, in one line.
@@ -227,4 +229,3 @@ ddp_case_on(kEveryHostPath, a_rank_that_dies) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -8,7 +8,9 @@
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kRanks = 4;
@@ -84,10 +86,8 @@ void a_new_generation_sees_no_old_message(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_new_generation_sees_no_old_message<Hosts::kShared>),
       ddp_test(a_new_generation_sees_no_old_message<Hosts::kGloo>),

@@ -8,7 +8,9 @@
 #include "ddp/experimental.h"
 #include "support/group_procs.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kValues = 3'000'000;  // 36 MB with Adam's moments: many chunks
@@ -193,4 +195,3 @@ ddp_case(a_rank_that_was_replaced_commits_nothing) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -11,7 +11,9 @@
 #include "support/batch_norm_oracle.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kWorldSizes[] = {1, 2, 3, 4};
@@ -246,4 +248,3 @@ ddp_case_on(kThreePaths, a_second_group_normalises_while_buckets_are_under_way) 
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -12,7 +12,9 @@
 #include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kCombinations = 20;  // for each of three paths and four world sizes: 240 in all
@@ -224,9 +226,6 @@ void random_models_keep_the_rule(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
-
-using namespace ddp::test;
 
 int main() {
   const CMUnitTest tests[] = {

@@ -9,7 +9,9 @@
 #include "conformance/pass_semantics.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_model_options options_with(ddp_progress progress) {
@@ -308,4 +310,3 @@ ddp_case(a_killed_rank_is_named_over_gloo) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -16,7 +16,9 @@
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 5, 8};
@@ -176,4 +178,3 @@ ddp_case(an_abort_wakes_a_waiting_rank) {
 }
 
 }  // namespace
-}  // namespace ddp::test

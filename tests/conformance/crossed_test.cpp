@@ -7,7 +7,9 @@
 #include "model/model.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using group::Request;
@@ -53,4 +55,3 @@ ddp_case_on(kThreePaths, a_wait_before_the_marks_of_a_thread) {
 }
 
 }  // namespace
-}  // namespace ddp::test

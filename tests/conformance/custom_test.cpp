@@ -8,7 +8,9 @@
 #include "model/uneven.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 3;
@@ -315,10 +317,8 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_paths_test(a_rule_gives_the_bits_of_the_built_in_one),
       ddp_paths_test(a_lane_and_private_gradients_give_the_same_bits),

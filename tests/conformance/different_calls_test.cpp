@@ -4,7 +4,9 @@
 
 #include "support/suite.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void every_pair_of_different_calls_is_a_mismatch(Path path) { expect_mismatch(path, 2, all_pairs()); }
@@ -69,10 +71,8 @@ void random_delays_are_no_mismatch(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.on({Path::kLocal, Path::kShm}, {ddp_named(every_pair_of_different_calls_is_a_mismatch)});
   suite.on({Path::kGloo}, {ddp_named(some_pairs_are_a_mismatch), ddp_named(two_ranks_against_one)});

@@ -12,7 +12,9 @@
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
@@ -170,4 +172,3 @@ ddp_case_on(kThreePaths, ranks_with_different_optimizers_are_refused) {
 }
 
 }  // namespace
-}  // namespace ddp::test

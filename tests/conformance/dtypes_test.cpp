@@ -15,7 +15,9 @@
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 template <class T>
@@ -151,4 +153,3 @@ ddp_case_on(kThreePaths, another_dtype_on_another_rank_is_named) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -12,7 +12,9 @@
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 // One piece is larger than two chunks, so that it is cut and both slots of a stage are used again.
@@ -235,4 +237,3 @@ ddp_case(a_step_is_one_sweep) {
 }
 
 }  // namespace
-}  // namespace ddp::test

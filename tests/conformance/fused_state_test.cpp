@@ -9,7 +9,9 @@
 #include "support/rule_options.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
@@ -88,4 +90,3 @@ ddp_case(a_sharded_optimizer_has_no_state_before_commit) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -12,7 +12,9 @@
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -371,10 +373,8 @@ void a_rank_that_dies_before_it_publishes_is_named(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   for (const BitCase& each : kBitCases)
     suite.on(each.paths, std::string("every way gives the bits of the ordinary step: ") + each.name, [&each](Path path) {

@@ -8,7 +8,9 @@
 
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int32_t kFirst = 6;  // it and each later parameter are buckets of their own, in which every rank owns something
@@ -109,4 +111,3 @@ ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
 }
 
 }  // namespace
-}  // namespace ddp::test

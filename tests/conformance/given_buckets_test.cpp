@@ -3,7 +3,9 @@
 // where the gradients are; a bucket of more gradients than are announced at once.
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 3;
@@ -78,4 +80,3 @@ ddp_case_on(kThreePaths, a_bucket_of_many_gradients) {
 }
 
 }  // namespace
-}  // namespace ddp::test

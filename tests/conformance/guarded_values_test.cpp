@@ -12,7 +12,9 @@
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int32_t kLarge = 6;  // of kFusedShapes: some pages
@@ -86,10 +88,8 @@ void a_missing_wait_faults(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   setenv("DDP_GUARD_VALUES", "1", 1);
   Suite suite(argc, argv);
   suite.on(kThreePaths, {ddp_named(guarded_values_have_the_same_bits), ddp_named(a_missing_wait_faults)});

@@ -7,7 +7,9 @@
 #include "conformance/pass_semantics.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Sum over the ranks 0 to size - 1 of (rank + 1) * weight.
@@ -131,4 +133,3 @@ ddp_case_on(kThreePaths, a_group_that_breaks_leaves_the_others_alone) {
 }
 
 }  // namespace
-}  // namespace ddp::test

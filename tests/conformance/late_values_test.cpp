@@ -12,7 +12,9 @@
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -340,10 +342,8 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.on(kEveryHostPath,
            {ddp_named(late_values_have_the_bits_of_the_ordinary_step), ddp_named(in_memory_of_the_library_too)});

@@ -7,7 +7,9 @@
 #include "support/parts_world.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -141,18 +143,18 @@ void accumulated_gradients_stay_where_they_were_given(Path path) {
 /// libddp takes the gradients of a part and sets them to zero; each part brings its own memory.
 void parts_of_a_batch_bring_theirs(Path path) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int) {
-    const auto group = group::Group::create(place.c_str(), parts::with_parts(options, 6));
-    const VirtualRanks ranks = parts::ranks_of(*group);
+    const auto group = group::Group::create(place.c_str(), virtual_ranks::with_parts(options, 6));
+    const VirtualRanks ranks = virtual_ranks::ranks_of(*group);
     Ways plain = later_ways();
     plain.later_grads = false;
     Training world(*group, Rule::kSgd, later_ways()), other(*group, Rule::kSgd, plain);
     for (int step = 0; step < kSteps; ++step) {
       for (int part = ranks.first; part < ranks.first + ranks.count; ++part) {
         world.fill(part, step);
-        world.reduce({}, {}, parts::mode_of(ranks, part));
+        world.reduce({}, {}, virtual_ranks::mode_of(ranks, part));
         if (part + 1 < ranks.first + ranks.count) world.take_grads_back();
         other.fill(part, step);
-        other.reduce({}, {}, parts::mode_of(ranks, part));
+        other.reduce({}, {}, virtual_ranks::mode_of(ranks, part));
       }
       world.optimizer->step();
       world.take_grads_back();
@@ -180,9 +182,6 @@ void a_skipped_pass_needs_a_place_for_the_result(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
-
-using namespace ddp::test;
 
 #define paths(function)                                                                              \
   ddp_paths_test(function), {                                                                        \

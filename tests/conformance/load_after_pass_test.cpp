@@ -8,7 +8,9 @@
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Trained {
@@ -262,10 +264,8 @@ void half_a_step_is_not_trained_on(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_load_after_an_unstepped_pass_is_that_of_a_new_process),
       ddp_test(a_file_written_before_the_step_holds_all_of_it),

@@ -12,7 +12,9 @@
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_model_options small_buckets() {
@@ -299,4 +301,3 @@ ddp_case_on(kThreePaths, thousands_of_tiny_tensors_load) {
 }
 
 }  // namespace
-}  // namespace ddp::test

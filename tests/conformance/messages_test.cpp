@@ -15,7 +15,9 @@
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kRanks = 4;
@@ -300,4 +302,3 @@ ddp_case_on(kEveryHostPath, who_does_not_send_is_named_when_time_is_up) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -38,7 +38,9 @@ void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kParameters = 40;
@@ -179,4 +181,3 @@ ddp_case(the_counter_counts) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -5,7 +5,9 @@
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -113,10 +115,8 @@ void checkpoints_are_the_same_file(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_paths_test(every_way_gives_the_same_bits),
       ddp_paths_test(commit_copies_what_was_lent),

@@ -7,7 +7,9 @@
 #include "control/control.hpp"
 #include "support/suite.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_group_options options_of(ddp_backend backend) {
@@ -99,10 +101,8 @@ void the_process_makes_a_new_group_after_a_failure(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.promises(kPassSemantics);
   suite.alone({ddp_named(a_killed_rank_is_named_over_shared_memory), ddp_named(a_killed_rank_is_named_over_gloo),

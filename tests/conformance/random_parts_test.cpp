@@ -12,7 +12,9 @@
 #include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 2;
@@ -276,9 +278,6 @@ void random_parts_keep_the_rule(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
-
-using namespace ddp::test;
 
 int main() {
   const CMUnitTest tests[] = {

@@ -7,7 +7,9 @@
 
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Range {
@@ -208,4 +210,3 @@ ddp_case_on(kThreePaths, complex_gradients_are_counted_in_complex_numbers) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -4,7 +4,9 @@
 #include "model/replicas.hpp"
 #include "support/reopened_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// One is split over buckets, and some are smaller than a slice's block. "a2" and "m2" are removed.
@@ -224,10 +226,8 @@ void ranks_that_reopen_differently_are_told(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_paths_test(what_stays_has_the_bits_of_a_model_that_was_never_reopened),
       {"what stays has the bits of a model that was never reopened on several hosts",

@@ -14,7 +14,9 @@
 #include "group/messages.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using group::Request;
@@ -369,4 +371,3 @@ ddp_case_on(kEveryHostPath, a_group_that_is_left_ends_what_is_open) {
 }
 
 }  // namespace
-}  // namespace ddp::test

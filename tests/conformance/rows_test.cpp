@@ -7,7 +7,9 @@
 #include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// What one rank gives.
@@ -119,4 +121,3 @@ ddp_case_on(kThreePaths, rows_of_another_width_are_a_mismatch_and_the_group_stay
 }
 
 }  // namespace
-}  // namespace ddp::test

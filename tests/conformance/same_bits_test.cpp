@@ -11,10 +11,12 @@
 #include "checkpoint/state.hpp"
 #include "support/parts_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
-using namespace parts;
+using namespace virtual_ranks;
 
 constexpr int kSteps = 3;
 
@@ -115,10 +117,8 @@ void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   takes_all = argc > 1 && std::string(argv[1]) == "--all";
   const CMUnitTest tests[] = {
       ddp_paths_test(eight_parts_have_the_same_bits),

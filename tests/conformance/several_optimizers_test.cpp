@@ -7,7 +7,9 @@
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -332,10 +334,8 @@ void ranks_with_other_lists_are_told_at_commit(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.on(kEveryPath, {ddp_named(each_optimizer_has_the_bits_of_a_model_of_its_own)});
   suite.on(kEveryHostPath, {ddp_named(a_rule_for_whole_tensors_has_the_same_bits)});

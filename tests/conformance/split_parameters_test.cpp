@@ -9,7 +9,9 @@
 #include "parts/model_pass.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSteps = 4;
@@ -271,10 +273,8 @@ void checkpoints_know_nothing_of_pieces(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_paths_test(every_way_gives_the_bits_of_one_bucket),
       ddp_paths_test(private_gradients_and_clipping_do_too),

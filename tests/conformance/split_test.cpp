@@ -14,7 +14,9 @@
 #include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 std::shared_ptr<group::Group> split(group::Group& group, int32_t color, int32_t key = 0) {
@@ -284,4 +286,3 @@ ddp_case_on(kThreePaths, nothing_stays_of_many_splits) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -23,7 +23,9 @@
 #include "support/suite.hpp"
 #include "support/training_oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 unsigned first_seed = 1, most = 40, least = 10;
@@ -353,10 +355,8 @@ void random_trainings_mean_what_the_oracle_says(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     const auto number = static_cast<unsigned>(std::strtoul(argv[i + 1], nullptr, 10));

@@ -10,7 +10,9 @@
 #include "model/replicas.hpp"
 #include "model/uneven.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kTreeSizes[] = {3, 5, 7, 9, 12, 17, 24};
@@ -136,4 +138,3 @@ ddp_case(two_bytes_on_the_wire_are_added_in_the_tree) {
 }
 
 }  // namespace
-}  // namespace ddp::test

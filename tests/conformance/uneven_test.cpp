@@ -8,7 +8,9 @@
 #include "conformance/join_semantics.hpp"
 #include "support/suite.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_group_options options_of(ddp_backend backend) {
@@ -39,10 +41,8 @@ void a_killed_rank_is_named_to_those_that_joined(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.promises(kWeightSemantics);
   suite.promises(kJoinSemantics);

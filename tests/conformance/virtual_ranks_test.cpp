@@ -11,10 +11,12 @@
 #include "os/memory.hpp"
 #include "support/parts_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
-using namespace parts;
+using namespace virtual_ranks;
 
 constexpr int kSteps = 3;
 
@@ -242,7 +244,7 @@ int64_t bytes_of_a_model(const Ways& ways, int parts) {
 void partial_sums_take_what_the_guide_says(void**) {
   os::set_memory_table(&kCounted);
   int64_t elements = 0;
-  for (const int64_t count : kShapes) elements += count;
+  for (const int64_t count : virtual_ranks::kShapes) elements += count;
   for (const bool is_small : {false, true})
     for (const bool shard : {false, true}) {
       Ways ways = plain_case().ways;
@@ -261,10 +263,8 @@ void partial_sums_take_what_the_guide_says(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(partial_sums_take_what_the_guide_says),
       ddp_paths_test(a_part_with_a_gap_voids_the_step_on_all_ranks),

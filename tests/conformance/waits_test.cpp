@@ -12,7 +12,9 @@
 #include "group/channels.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kRanks = 5;  // of several hosts the last one has one rank, so that one rank of each other crosses
@@ -142,15 +144,9 @@ void hidden_waiting_is_not_counted(Path path) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
-using namespace ddp::test;
-
-#define on_hosts(function)                                                                                          \
-  {                                                                                                                 \
-#function " on several hosts", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kHosts>>, \
-        nullptr, nullptr, nullptr                                                                                   \
-  }
+#define on_hosts(function) \
+  { #function " on several hosts", guarded < &on_path < &function, Path::kHosts>>, nullptr, nullptr, nullptr }
 
 int main() {
   const CMUnitTest tests[] = {

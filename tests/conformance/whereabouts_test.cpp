@@ -11,7 +11,9 @@
 #include "os/clock.hpp"
 #include "support/group_paths.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 std::string describe(const group::Recovery::Progress& at) {
@@ -45,4 +47,3 @@ ddp_case_on(kThreePaths, a_rank_is_seen_in_its_call_and_after_it) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -14,11 +14,10 @@ endif()
 TXT
 export CMAKE_GENERATOR=Ninja CMAKE_EXPORT_COMPILE_COMMANDS=ON
 unset DDP_MODULE_PATH
-# As it is typed, but without the build type, so that it would be seen if libddp chose one, and without the GPU module, which takes
-# minutes. Precompiled headers halve the time; .github/workflows/nightly.yml builds without them.
+# As it is typed, but without the build type, so that it would be seen if libddp chose one, and without the GPU module.
 commands=$(readme_block sh 'build/libddp/bin/ddprun')
 case $commands in
-  *' -DCMAKE_BUILD_TYPE=Release '*) commands=${commands/ -DCMAKE_BUILD_TYPE=Release/ -DDDP_CUDA=OFF -DDDP_PRECOMPILE=ON} ;;
+  *' -DCMAKE_BUILD_TYPE=Release '*) commands=${commands/ -DCMAKE_BUILD_TYPE=Release/ -DDDP_CUDA=OFF} ;;
   *) echo "README.md chooses no build type" >&2; exit 1 ;;
 esac
 if [ "${1:-}" = --build ]; then

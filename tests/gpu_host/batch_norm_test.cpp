@@ -11,7 +11,9 @@
 #include "support/batch_norm_oracle.hpp"
 #include "support/mixed_model.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kRows[] = {3, 0, 1, 5};  // of each rank
@@ -288,4 +290,3 @@ ddp_case(a_rank_whose_gpu_fails_ends_the_group_for_all) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -4,7 +4,9 @@
 #include "model/sync_buffers.hpp"
 #include "support/gpu_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Channels of ResNet-50's batch norms.
@@ -70,4 +72,3 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
 }
 
 }  // namespace
-}  // namespace ddp::test

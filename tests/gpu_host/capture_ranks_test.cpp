@@ -13,7 +13,9 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kCount = 3000;
@@ -365,10 +367,8 @@ void ranks_that_do_not_capture_a_collective_alike_are_told(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_captured_mark_waits_for_no_rank),
       ddp_test(a_bucket_in_a_graph_waits_for_its_own_gradients),

@@ -9,7 +9,9 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kCount = 3000;
@@ -160,4 +162,3 @@ ddp_case(a_launch_that_breaks_off_writes_no_gradient) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -13,7 +13,9 @@
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang) {
@@ -265,4 +267,3 @@ ddp_case(a_mark_does_not_wait_for_a_late_rank) {
 }
 
 }  // namespace
-}  // namespace ddp::test

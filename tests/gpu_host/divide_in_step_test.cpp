@@ -8,7 +8,9 @@
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
@@ -80,4 +82,3 @@ ddp_case(a_captured_step_divides) {
 }
 
 }  // namespace
-}  // namespace ddp::test

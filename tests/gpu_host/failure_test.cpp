@@ -8,7 +8,9 @@
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Calls until the group is known to be broken.
@@ -236,4 +238,3 @@ ddp_case(every_call_of_a_pass_may_fail) {
 }
 
 }  // namespace
-}  // namespace ddp::test

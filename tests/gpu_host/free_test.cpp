@@ -8,7 +8,9 @@
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 class FreesAtOnce {
@@ -127,4 +129,3 @@ ddp_case(a_break_shortens_the_wait) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -6,7 +6,9 @@
 #include "group/gpu.hpp"
 #include "support/gpu_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 std::vector<float> counted(int rank, size_t count) {
@@ -162,4 +164,3 @@ ddp_case(two_ranks_on_one_gpu_are_refused_in_nccls_words) {
 }
 
 }  // namespace
-}  // namespace ddp::test

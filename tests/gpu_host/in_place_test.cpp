@@ -6,7 +6,9 @@
 #include "gpu_host/trained_in_place.hpp"
 #include "group/gpu.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 int64_t sum_of(const std::vector<int64_t>& counts) {
@@ -237,10 +239,8 @@ void updates_run_beside_reductions(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_step_takes_few_calls),
       ddp_test(updates_divide_the_sums_that_they_read),

@@ -6,7 +6,9 @@
 #include "gpu_host/small_model.hpp"
 #include "support/own_threads.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void train_a_little(group::Group& group, int rank) {
@@ -72,4 +74,3 @@ ddp_case(nccl_may_never_end) {
 }
 
 }  // namespace
-}  // namespace ddp::test

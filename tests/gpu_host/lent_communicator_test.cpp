@@ -9,7 +9,9 @@
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 const ddp_nccl_table& nccl() { return fake_gpu::nccl(); }
@@ -283,4 +285,3 @@ ddp_case(max_ctas_come_to_nccl_and_are_equal) {
 }
 
 }  // namespace
-}  // namespace ddp::test

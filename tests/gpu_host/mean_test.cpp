@@ -8,7 +8,9 @@
 #include "support/gpu_world.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 std::vector<std::byte> made(ddp_dtype dtype, const std::vector<double>& numbers) {
@@ -155,10 +157,8 @@ void sixteen_bits_may_be_added_as_f32(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_host_memory),
                               ddp_test(passes_have_the_bits_of_host_memory), ddp_test(sixteen_bits_may_be_added_as_f32)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);

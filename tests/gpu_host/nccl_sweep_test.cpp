@@ -6,7 +6,9 @@
 
 #include "gpu_host/swept_training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Names of NCCL's calls on a device, in order.
@@ -224,10 +226,8 @@ void any_call_of_nccl_may_fail(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_rank_may_end_in_any_call_of_nccl),
       ddp_test(a_rank_may_stay_in_any_call_of_nccl),

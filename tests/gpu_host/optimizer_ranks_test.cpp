@@ -10,7 +10,9 @@
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 Ways ways_of(Home home, bool shard, bool in_backward = false, bool master_weights = false) {
@@ -151,10 +153,8 @@ void after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for(void**)
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int argc, char** argv) {
-  using namespace ddp::test;
   Suite suite(argc, argv);
   suite.alone({ddp_named(a_void_pass_is_taken_back_everywhere), ddp_named(gradients_that_are_not_finite_are_met_alike),
                ddp_named(norms_of_slices_are_those_of_the_whole),

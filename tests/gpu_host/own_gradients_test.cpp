@@ -11,7 +11,9 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 const std::vector<int64_t> kCounts = {70'000, 1000, 3000, 24, 0, 8, 512, 40'960};
@@ -211,4 +213,3 @@ ddp_case(what_is_reduced_in_place_cannot_move) {
 }
 
 }  // namespace
-}  // namespace ddp::test

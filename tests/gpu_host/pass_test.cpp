@@ -8,7 +8,9 @@
 #include "model/uneven.hpp"
 #include "support/gpu_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
@@ -290,4 +292,3 @@ ddp_case(sixteen_bits_on_the_wire_halve_what_travels) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -31,10 +31,10 @@ void on_fake_gpu(void** state) {
   expect_equal(fake_gpu::violations().size(), size_t{0}, "violations");
   expect_equal(fake_gpu::live().total(), 0, "things of the GPU that are left");
 }
-#define fake_gpu_host_case(function)                                                         \
-  void function(void**);                                                                     \
-  [[maybe_unused]] const bool function##_is_listed =                                         \
-      ddp::test::list_case(#function, ddp::test::guarded<ddp::test::on_fake_gpu<function>>); \
+#define fake_gpu_host_case(function)                                                                   \
+  void function(void**);                                                                               \
+  [[maybe_unused]] const bool function##_is_listed =                                                   \
+      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<ddp::test::on_fake_gpu<function>>); \
   void function(void**)
 
 inline std::shared_ptr<group::Group> lone_group() {

@@ -3,7 +3,9 @@
 #include "gpu_host/small_model.hpp"
 #include "group/request.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
@@ -36,4 +38,3 @@ ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
 }
 
 }  // namespace
-}  // namespace ddp::test

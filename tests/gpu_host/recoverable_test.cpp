@@ -12,7 +12,9 @@
 #include "model/sync_buffers.hpp"
 #include "support/group_procs.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kSize = 3;
@@ -311,10 +313,8 @@ void what_cannot_be_recovered_is_refused(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(two_of_three_go_on),
       ddp_test(a_pass_that_was_open_is_repeated),

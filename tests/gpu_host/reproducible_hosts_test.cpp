@@ -5,7 +5,9 @@
 
 #include "gpu_host/reproducible_trainee.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Ranks as threads whose hosts have these names.
@@ -54,4 +56,3 @@ ddp_case(on_one_host_and_without_the_option_they_are_not) {
 }
 
 }  // namespace
-}  // namespace ddp::test

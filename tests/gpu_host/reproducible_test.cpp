@@ -6,7 +6,9 @@
 #include "nccl/shared_engine.hpp"
 #include "nccl/tree_sum.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void collectives_have_the_bits_of_host_memory(void**) {
@@ -127,10 +129,8 @@ void ranks_that_differ_are_told(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(collectives_have_the_bits_of_host_memory),
       ddp_test(a_large_tensor_is_summed_in_parts),

@@ -3,7 +3,9 @@
 // gradients and the optimizer's state.
 #include "gpu_host/reproducible_trainee.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr ddp_dtype kFloats[] = {DDP_F32, DDP_F16, DDP_BF16};
@@ -105,10 +107,8 @@ void passes_allocate_nothing(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(trained_models_have_the_bits_of_host_memory),
       ddp_test(terms_of_16_bits_have_the_bits_of_host_memory),

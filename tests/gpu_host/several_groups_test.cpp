@@ -7,7 +7,9 @@
 #include "group/gpu.hpp"
 #include "group/split.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr const char* kVariable = "NCCL_LAUNCH_ORDER_IMPLICIT";
@@ -294,10 +296,8 @@ void a_new_group_may_come_beside_one_that_broke(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   setenv(kVariable, "1", 1);
   const CMUnitTest tests[] = {
       ddp_test(gpus_run_the_collectives_of_two_groups_in_one_order),

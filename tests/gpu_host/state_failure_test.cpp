@@ -8,7 +8,9 @@
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Runs `body` on `size` ranks with the n-th call of each function failing on rank 0, until none fails any more. All ranks
@@ -127,9 +129,6 @@ void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
-
-using namespace ddp::test;
 
 int main() {
   const CMUnitTest tests[] = {

@@ -6,7 +6,9 @@
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
@@ -128,4 +130,3 @@ ddp_case(a_part_is_loaded_and_one_rank_loads_alone) {
 }
 
 }  // namespace
-}  // namespace ddp::test

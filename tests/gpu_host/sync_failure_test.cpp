@@ -6,7 +6,9 @@
 #include "model/sync_buffers.hpp"
 #include "support/mixed_model.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
@@ -100,4 +102,3 @@ ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -12,7 +12,9 @@
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(commit_gives_the_values_of_rank_0) {
@@ -297,4 +299,3 @@ ddp_case(hooks_that_need_host_memory_are_refused) {
 }
 
 }  // namespace
-}  // namespace ddp::test

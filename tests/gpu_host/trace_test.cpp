@@ -15,7 +15,9 @@
 #include "support/group_procs.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using Json = nlohmann::json;
@@ -341,4 +343,3 @@ ddp_case(every_trace_has_its_own) {
 }
 
 }  // namespace
-}  // namespace ddp::test

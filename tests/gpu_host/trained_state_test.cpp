@@ -13,7 +13,9 @@
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
@@ -200,9 +202,6 @@ void commit_gives_what_rank_0_has_loaded_to_all(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
-
-using namespace ddp::test;
 
 int main() {
   const CMUnitTest tests[] = {

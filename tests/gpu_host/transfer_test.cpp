@@ -9,7 +9,9 @@
 #include "device/gpu/scratch.hpp"
 #include "support/gpu_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kBlock = gpu::Transfer::kBlockBytes;
@@ -218,4 +220,3 @@ ddp_case(shared_memory_grows_and_does_not_wait_otherwise) {
 }
 
 }  // namespace
-}  // namespace ddp::test

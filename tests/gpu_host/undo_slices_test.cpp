@@ -5,7 +5,9 @@
 #include "core/attempt.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// One rank's model with Adam, which updates within passes.
@@ -130,4 +132,3 @@ ddp_case(a_group_that_breaks_in_such_a_pass_leaves_them_torn) {
 }
 
 }  // namespace
-}  // namespace ddp::test

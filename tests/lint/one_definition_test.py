@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One name, one type: in the whole library, and in all tests, a class, struct, union, enum or alias of a namespace is defined in one place. C++
 demands it (the one-definition rule) and neither compiler nor linker says so; with whole-program optimisation the program may then use the wrong
-layout. Two headers of tests with one name do not compile together, which shows only where a precompiled header brings the second one in.
+layout. Two headers of tests with one name do not compile together.
 The preset `lto` lets the compiler check the same, and functions too, but takes minutes."""
 import collections
 import re

@@ -9,7 +9,9 @@
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
@@ -62,10 +64,8 @@ void a_rank_that_dies_inside_a_hook_is_named(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       {"shared, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, false>>, nullptr, nullptr,
        nullptr},

@@ -24,7 +24,9 @@
 #include "support/stranger.hpp"
 #include "support/values.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kRanks = 4;
@@ -229,10 +231,8 @@ void a_fork_disturbs_nothing(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
       ddp_test(a_killed_rank_is_named_by_all_who_wait_for_it<Path::kShm>),
       ddp_test(a_killed_rank_is_named_by_all_who_wait_for_it<Path::kGloo>),

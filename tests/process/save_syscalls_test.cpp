@@ -26,7 +26,9 @@
 #include "support/rule_options.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kOld = 20, kNew = 30;
@@ -257,9 +259,7 @@ int run_all() {
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
 
-}  // namespace ddp::test
-
 int main(int argc, char** argv) {
-  if (argc > 1 && ddp::test::set_kills(argv[1]) != 0) return 2;
-  return ddp::test::run_all();
+  if (argc > 1 && set_kills(argv[1]) != 0) return 2;
+  return run_all();
 }

@@ -22,7 +22,9 @@
 
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int kRanks = 2;
@@ -386,10 +388,9 @@ int run_all(int64_t stride, const char* only) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main(int count, char** arguments) {
-  if (const char* limit = std::getenv("DDP_SCARCE_LIMIT")) ddp::test::limit_seconds = std::strtod(limit, nullptr);
+  if (const char* limit = std::getenv("DDP_SCARCE_LIMIT")) limit_seconds = std::strtod(limit, nullptr);
   const bool whole = count > 2 && std::strcmp(arguments[1], "--every") == 0;
-  return ddp::test::run_all(whole ? std::atoll(arguments[2]) : 0, count > 3 ? arguments[3] : nullptr);
+  return run_all(whole ? std::atoll(arguments[2]) : 0, count > 3 ? arguments[3] : nullptr);
 }

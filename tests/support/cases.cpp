@@ -1,27 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of a test whose cases are listed where they are defined: ddp_case in check.hpp, ddp_paths_case in group_paths.hpp.
-// `--filter PATTERN` runs those whose names match (`*` and `?`).
+// main() of tests. A program of several files is named after their folder, and has a link with the name of each file
+// (CMakeLists.txt): test.unit.os.log is the file unit/os/log_test.cpp in the program test.unit.os, and `test.unit.os log` is
+// the same. The cases of a file are listed where they are defined (ddp_case in check.hpp, ddp_paths_case in
+// group_paths.hpp), or it has a main() of its own. `--filter PATTERN` runs the cases whose names match (`*` and `?`).
+#include <cstdio>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/check.hpp"
 
 namespace {
 
-std::vector<CMUnitTest>& cases() {
-  static std::vector<CMUnitTest> all;
+struct Case {
+  std::string_view file;
+  CMUnitTest test;
+};
+struct File {
+  std::string_view name;
+  std::string_view path;
+  int (*main)() = nullptr;
+  int (*main_with_words)(int, char**) = nullptr;
+};
+
+std::vector<Case>& cases() {
+  static std::vector<Case> all;
   return all;
+}
+
+std::vector<File>& files() {
+  static std::vector<File> all;
+  return all;
+}
+
+const File* find(std::string_view name) {
+  for (const File& file : files())
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+/// The cases of one file, or all.
+int run_cases(const File* file, int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i)
+    if (std::strcmp(argv[i], "--filter") == 0) cmocka_set_test_filter(argv[i + 1]);
+  std::vector<CMUnitTest> chosen;
+  for (const Case& each : cases())
+    if (file == nullptr || each.file == file->path) chosen.push_back(each.test);
+  return _cmocka_run_group_tests("tests", chosen.data(), chosen.size(), nullptr, nullptr);
+}
+
+int run(const File& file, int argc, char** argv) {
+  if (file.main_with_words != nullptr) return file.main_with_words(argc, argv);
+  return file.main != nullptr ? file.main() : run_cases(&file, argc, argv);
 }
 
 }  // namespace
 
-bool ddp::test::list_case(const char* name, CMUnitTestFunction function) {
-  cases().push_back({name, function, nullptr, nullptr, nullptr});
+bool ddp::test::list_case(const char* file, const char* name, CMUnitTestFunction function) {
+  cases().push_back({file, {name, function, nullptr, nullptr, nullptr}});
+  return true;
+}
+
+bool ddp::test::list_file(const char* name, const char* path, int (*main)(int, char**)) {
+  files().push_back({name, path, nullptr, main});
+  return true;
+}
+
+bool ddp::test::list_file(const char* name, const char* path, int (*main)()) {
+  files().push_back({name, path, main, nullptr});
   return true;
 }
 
 int main(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i)
-    if (std::strcmp(argv[i], "--filter") == 0) cmocka_set_test_filter(argv[i + 1]);
-  return _cmocka_run_group_tests("tests", cases().data(), cases().size(), nullptr, nullptr);
+  if (files().empty()) return run_cases(nullptr, argc, argv);
+  const std::string program(argc > 0 ? argv[0] : "");
+  const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
+  if (const File* file = find(name.substr(name.find('.') + 1))) return run(*file, argc, argv);
+  if (argc > 1)
+    for (const File& file : files())
+      if (file.name.substr(file.name.rfind('.') + 1) == argv[1]) return run(file, argc - 1, argv + 1);
+  std::fprintf(stderr, "usage: %s FILE [--filter PATTERN]; the files are\n", program.c_str());
+  for (const File& file : files())
+    std::fprintf(stderr, "  %s\n", std::string(file.name.substr(file.name.rfind('.') + 1)).c_str());
+  return 2;
 }

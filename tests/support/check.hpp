@@ -8,6 +8,7 @@
 // wants steps around them has a main() and a table of its own, with ddp_test.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <sstream>
 #include <stdexcept>
@@ -66,15 +67,23 @@ void guarded(void** state) {
   _fail(__FILE__, __LINE__);
 }
 
-/// In support/cases.cpp, beside the main() that runs them: a program with another main() does not link.
-bool list_case(const char* name, CMUnitTestFunction function);
+/// In support/cases.cpp, beside the main() that runs them. A file has cases or a main().
+bool list_case(const char* file, const char* name, CMUnitTestFunction function);
+
+/// A file of a program of several (together.py): its cases, or the main() that it has.
+bool list_file(const char* name, const char* path, int (*main)(int, char**));
+bool list_file(const char* name, const char* path, int (*main)());
+inline bool list_file(const char* name, const char* path, std::nullptr_t) {
+  return list_file(name, path, static_cast<int (*)()>(nullptr));
+}
 
 }  // namespace ddp::test
 
 /// The head of a case, which may throw.
-#define ddp_case(function)                                                                                          \
-  void function(void**);                                                                                            \
-  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(#function, ddp::test::guarded<function>); \
+#define ddp_case(function)                                                     \
+  void function(void**);                                                       \
+  [[maybe_unused]] const bool function##_is_listed =                           \
+      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<function>); \
   void function(void**)
 
 /// A CMUnitTest whose function may throw.

@@ -134,22 +134,22 @@ void on_path(void**) {
 }
 
 template <void (*Body)(Path)>
-bool list_on_paths(const Paths& paths, const std::string& name) {
+bool list_on_paths(const char* file, const Paths& paths, const std::string& name) {
   static constexpr CMUnitTestFunction kOn[] = {guarded<on_path<Body, Path::kLocal>>, guarded<on_path<Body, Path::kShm>>,
                                                guarded<on_path<Body, Path::kGloo>>, guarded<on_path<Body, Path::kHosts>>,
                                                guarded<on_path<Body, Path::kGpu>>};
   static std::deque<std::string> names;
   for (const Path path : paths)
-    list_case(names.emplace_back(name + " " + row_of(path).name).c_str(), kOn[static_cast<size_t>(path)]);
+    list_case(file, names.emplace_back(name + " " + row_of(path).name).c_str(), kOn[static_cast<size_t>(path)]);
   return true;
 }
 
 }  // namespace ddp::test
 
 /// The head of a case that runs on some transports: ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, ...); }
-#define ddp_case_on(paths, function)                                                                         \
-  void function(ddp::test::Path);                                                                            \
-  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths<function>((paths), #function); \
+#define ddp_case_on(paths, function)                                                                                   \
+  void function(ddp::test::Path);                                                                                      \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths<function>(__FILE__, (paths), #function); \
   void function([[maybe_unused]] ddp::test::Path path)
 
 /// Three CMUnitTests of a function that takes a Path and may throw.

@@ -12,7 +12,7 @@
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-namespace ddp::test::parts {
+namespace ddp::test::virtual_ranks {
 
 inline const std::vector<int64_t> kShapes = {7, 5000, 1, 1024, 900};
 
@@ -144,4 +144,4 @@ struct PartTraining {
   }
 };
 
-}  // namespace ddp::test::parts
+}  // namespace ddp::test::virtual_ranks

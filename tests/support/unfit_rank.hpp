@@ -27,7 +27,7 @@ inline int32_t taken_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t length = sizeof address;
-  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int file = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   auto* const where = reinterpret_cast<sockaddr*>(&address);
   if (bind(file, where, length) != 0 || listen(file, 8) != 0 || getsockname(file, where, &length) != 0) return 1;
   return ntohs(address.sin_port);

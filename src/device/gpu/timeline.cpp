@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kWaitMs = 1000;
 constexpr int64_t kBaseNs = 1'000'000'000;  // a runtime gives times as F32: further away they are too coarse
 constexpr int kClockRounds = 8;
-constexpr auto kLook = std::chrono::microseconds(50);
+constexpr auto kPause = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -271,7 +271,7 @@ void Timeline::settle() noexcept {
   while (is_on()) {
     collect();
     if (is_empty() || deadline.passed()) return;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPause);
   }
 }
 

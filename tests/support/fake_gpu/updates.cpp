@@ -13,8 +13,8 @@
 namespace ddp::test::fake_gpu::entry {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements with a master copy
-constexpr int64_t kHalf = 2;      // bytes of such an element
+constexpr int64_t kMasters = 1024;  // elements with a master copy
+constexpr int64_t kHalf = 2;        // bytes of such an element
 
 struct Shaping {
   cpu::GradShape shape;
@@ -105,9 +105,9 @@ void update_master(const Step& step, ddp_dtype dtype, const ddp_gpu_update& upda
   auto* const value = static_cast<std::byte*>(update.value);
   const auto* const grad = static_cast<const std::byte*>(update.grad);
   auto* const master = static_cast<float*>(update.master);
-  for (int64_t at = 0; at < update.count; at += kBlock) {
-    const int64_t n = std::min(kBlock, update.count - at);
-    alignas(64) float gradient[kBlock];
+  for (int64_t at = 0; at < update.count; at += kMasters) {
+    const int64_t n = std::min(kMasters, update.count - at);
+    alignas(64) float gradient[kMasters];
     refresh(dtype, value + at * kHalf, master + at, n);
     cpu::convert(dtype, grad + at * kHalf, DDP_F32, gradient, n);
     Piece piece{master + at, gradient, {}, n};

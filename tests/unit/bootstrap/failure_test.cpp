@@ -7,7 +7,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 const Error kFirst(DDP_ERROR_PEER_FAILED, "rank 1 is gone");
@@ -55,4 +57,3 @@ ddp_case(one_of_many_threads_is_first) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -12,7 +12,9 @@
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using Read = std::vector<std::pair<int32_t, std::string>>;
@@ -65,4 +67,3 @@ ddp_case(a_letter_that_is_too_long_is_refused) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -9,7 +9,9 @@
 
 struct thing;  // the C handle
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Object {
@@ -60,4 +62,3 @@ ddp_case(using_and_destroying_at_once_is_safe) {
 }
 
 }  // namespace
-}  // namespace ddp::test

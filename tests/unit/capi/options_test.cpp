@@ -4,7 +4,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Options {
@@ -56,4 +58,3 @@ ddp_case(a_struct_without_a_size_is_refused) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -8,7 +8,9 @@
 #include "exchange/transport.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
@@ -163,4 +165,3 @@ ddp_case(only_a_wait_that_lasts_is_told_and_its_end) {
 }
 
 }  // namespace
-}  // namespace ddp::test

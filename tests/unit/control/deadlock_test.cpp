@@ -10,7 +10,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
@@ -231,4 +233,3 @@ ddp_case(one_call_with_two_meanings_is_named_with_its_places) {
 }
 
 }  // namespace
-}  // namespace ddp::test

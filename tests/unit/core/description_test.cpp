@@ -4,7 +4,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Registered {
@@ -73,4 +75,3 @@ ddp_case(ranks_read_like_a_sentence) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -10,7 +10,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 double sum_of(const std::vector<double>& terms) {
@@ -67,4 +69,3 @@ ddp_case(infinities_and_nans_are_kept_apart) {
 }
 
 }  // namespace
-}  // namespace ddp::test

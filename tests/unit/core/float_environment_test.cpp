@@ -6,7 +6,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 volatile double zero = 0, tiny = 0x1p-1074;
@@ -106,10 +108,8 @@ void threads_inherit_the_standard(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   if (feenableexcept(FE_DIVBYZERO) == -1) return 77;  // a machine that cannot trap
   fedisableexcept(FE_ALL_EXCEPT);
   const CMUnitTest tests[] = {ddp_test(a_guard_gives_the_standard_and_then_the_programs_own),

@@ -4,7 +4,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void expect_parts(OwnedParts parts, const std::vector<OwnedSpan>& wanted) {
@@ -59,4 +61,3 @@ ddp_case(parts_of_a_parameter_lie_one_behind_the_other) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -3,7 +3,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_set_of_all_has_later_ones) {
@@ -26,4 +28,3 @@ ddp_case(the_rest_has_what_is_not_taken_and_later_ones) {
 }
 
 }  // namespace
-}  // namespace ddp::test

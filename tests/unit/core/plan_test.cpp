@@ -12,7 +12,9 @@
 #include "core/dtype.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 int64_t bytes_of(const PlannedBucket& bucket) {
@@ -198,4 +200,3 @@ ddp_case(the_hash_tells_plans_apart) {
 }
 
 }  // namespace
-}  // namespace ddp::test

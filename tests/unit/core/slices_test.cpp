@@ -7,7 +7,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
@@ -126,4 +128,3 @@ ddp_case(whole_tensors_are_divided_evenly) {
 }
 
 }  // namespace
-}  // namespace ddp::test

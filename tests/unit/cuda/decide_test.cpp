@@ -7,7 +7,7 @@
 #include "core/exact_sum.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
-#include "wild_array.hpp"
+#include "unit/cuda/wild_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module that was built, on any machine: its table, its one export, its codes; and that it answers cleanly where there
 // is no driver.
-#include "module.hpp"
+#include "unit/cuda/module.hpp"
 
 #include <cmath>
 #include <cstdlib>

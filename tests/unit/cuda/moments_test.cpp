@@ -8,7 +8,7 @@
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/moments.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
-#include "wild_array.hpp"
+#include "unit/cuda/wild_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

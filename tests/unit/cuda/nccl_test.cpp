@@ -7,9 +7,9 @@
 #include <string>
 
 #include "ddp/types.h"
-#include "module.hpp"
 #include "support/check.hpp"
 #include "support/procs.hpp"
+#include "unit/cuda/module.hpp"
 
 using namespace ddp::test;
 

@@ -8,7 +8,7 @@
 #include "core/exact_sum.hpp"
 #include "device/cpu/arrays.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
-#include "wild_array.hpp"
+#include "unit/cuda/wild_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

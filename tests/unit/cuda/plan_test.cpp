@@ -9,7 +9,7 @@
 #include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
 #include "optim/rules.hpp"
-#include "wild_array.hpp"
+#include "unit/cuda/wild_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

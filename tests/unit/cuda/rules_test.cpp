@@ -5,7 +5,7 @@
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
-#include "wild_array.hpp"
+#include "unit/cuda/wild_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -10,7 +10,9 @@
 #include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 template <class T>
@@ -138,4 +140,3 @@ ddp_case(sums_are_added_in_place) {
 }
 
 }  // namespace
-}  // namespace ddp::test

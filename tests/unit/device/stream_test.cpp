@@ -8,7 +8,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kMargin = 80;
@@ -36,4 +38,3 @@ ddp_case(nothing_is_read_for_no_bytes) {
 }
 
 }  // namespace
-}  // namespace ddp::test

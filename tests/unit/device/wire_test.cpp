@@ -10,7 +10,9 @@
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kCounts[] = {1, 5, 127, 128, 333, 9'001};
@@ -170,4 +172,3 @@ ddp_case(weights_of_one_change_nothing) {
 }
 
 }  // namespace
-}  // namespace ddp::test

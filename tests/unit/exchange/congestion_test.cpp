@@ -3,7 +3,9 @@
 #include "socket/collectives.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using socket::Congestion;
@@ -48,4 +50,3 @@ ddp_case(what_is_lost_in_turns_makes_them_no_longer) {
 }
 
 }  // namespace
-}  // namespace ddp::test

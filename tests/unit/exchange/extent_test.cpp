@@ -7,7 +7,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_place_is_all_none_or_whole_pages) {
@@ -50,4 +52,3 @@ ddp_case(what_is_common_is_in_both) {
 }
 
 }  // namespace
-}  // namespace ddp::test

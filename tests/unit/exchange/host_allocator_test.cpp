@@ -4,7 +4,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(memory_is_zeroed_aligned_and_known) {
@@ -19,4 +21,3 @@ ddp_case(memory_is_zeroed_aligned_and_known) {
 }
 
 }  // namespace
-}  // namespace ddp::test

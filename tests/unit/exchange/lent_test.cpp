@@ -16,7 +16,9 @@
 #include "shm/region.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kLimit = int64_t{256} << 20;
@@ -197,4 +199,3 @@ ddp_case(freed_memory_is_left_alone) {
 }
 
 }  // namespace
-}  // namespace ddp::test

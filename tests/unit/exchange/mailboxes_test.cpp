@@ -10,7 +10,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Two ranks, 3 and 5 of a group of 7, that are threads.
@@ -93,4 +95,3 @@ ddp_case(bytes_keep_their_order_in_any_pieces) {
 }
 
 }  // namespace
-}  // namespace ddp::test

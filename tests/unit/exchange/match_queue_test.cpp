@@ -8,7 +8,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using messages::ArrivedPtr;
@@ -128,4 +130,3 @@ ddp_case(random_sequences_match_as_two_lists_do) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -10,7 +10,9 @@
 #include "shm/region.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 collective::MemoryHolds& holds() { return collective::MemoryHolds::instance(); }
@@ -84,4 +86,3 @@ ddp_case(threads_hold_and_let_go) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -15,7 +15,9 @@
 #include "support/ranks.hpp"
 #include "support/thread_control.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using messages::Content;
@@ -334,4 +336,3 @@ ddp_case(a_broken_group_ends_waits_with_its_cause) {
 }
 
 }  // namespace
-}  // namespace ddp::test

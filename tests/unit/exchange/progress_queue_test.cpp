@@ -10,7 +10,9 @@
 #include "os/thread.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// Needs `steps` advances; `blocked` ones wait for another operation.
@@ -139,10 +141,8 @@ void the_first_error_comes_from_drain_and_the_lane_goes_on(void**) {
 }
 
 }  // namespace
-}  // namespace ddp::test
 
 int main() {
-  using namespace ddp::test;
   const CMUnitTest tests[] = {
     ddp_test(operations_are_worked_on_in_order),
     ddp_test(a_poke_works_a_share_and_never_waits),

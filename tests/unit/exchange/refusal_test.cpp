@@ -15,7 +15,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 os::Area area_of(uintptr_t begin, uintptr_t end, const char* access = "rw-p", const char* flags = " rd wr mr mw me ac sd") {
@@ -137,4 +139,3 @@ ddp_case(locked_memory_is_refused) {
 }
 
 }  // namespace
-}  // namespace ddp::test

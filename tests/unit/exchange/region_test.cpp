@@ -15,7 +15,9 @@
 #include "support/check.hpp"
 #include "support/huge.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 bool all_are(const std::byte* data, int64_t bytes, std::byte value) {
@@ -139,4 +141,3 @@ ddp_case(what_cannot_be_had_is_an_error) {
 }
 
 }  // namespace
-}  // namespace ddp::test

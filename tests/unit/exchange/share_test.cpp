@@ -6,7 +6,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(shares_tile_the_span_on_lines) {
@@ -35,4 +37,3 @@ ddp_case(shares_of_a_large_span_are_even) {
 }
 
 }  // namespace
-}  // namespace ddp::test

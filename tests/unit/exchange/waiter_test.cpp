@@ -8,7 +8,9 @@
 #include "control/solo.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// This rank, and one that does nothing.
@@ -75,4 +77,3 @@ ddp_case(a_core_that_others_take_does_not_put_the_deadline_off) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -7,7 +7,9 @@
 #include "os/clock.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using bootstrap::CallState;
@@ -74,4 +76,3 @@ ddp_case(a_thread_is_counted_from_when_the_program_waits_for_it) {
 }
 
 }  // namespace
-}  // namespace ddp::test

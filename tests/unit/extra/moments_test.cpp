@@ -11,10 +11,11 @@
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
-namespace ddp::batch_norm {
-namespace {
-
+using namespace ddp;
+using namespace ddp::batch_norm;
 using namespace ddp::test;
+
+namespace {
 
 ddp_case(moments_equal_those_of_plain_loops) {
   for (const Shape shape : {Shape{1, 1, 1}, Shape{5, 3, 1}, Shape{4000, 2, 1}, Shape{40, 1500, 1}, Shape{9, 7, 31},
@@ -96,4 +97,3 @@ ddp_case(the_gradient_is_the_slope_of_forward) {
 }
 
 }  // namespace
-}  // namespace ddp::batch_norm

@@ -24,10 +24,10 @@ void without_violations(void** state) {
   expect_equal(violations().size(), size_t{0}, "violations");
 }
 
-#define fake_gpu_case(function)                                                                               \
-  void function(void**);                                                                                      \
-  [[maybe_unused]] const bool function##_is_listed =                                                          \
-      ddp::test::list_case(#function, ddp::test::guarded<ddp::test::fake_gpu::without_violations<function>>); \
+#define fake_gpu_case(function)                                                                                         \
+  void function(void**);                                                                                                \
+  [[maybe_unused]] const bool function##_is_listed =                                                                    \
+      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<ddp::test::fake_gpu::without_violations<function>>); \
   void function(void**)
 #define check(condition) ddp::test::expect((condition), #condition)
 #define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)

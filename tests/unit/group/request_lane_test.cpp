@@ -9,7 +9,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using bootstrap::CallState;
@@ -128,4 +130,3 @@ ddp_case(a_stop_ends_what_has_not_begun) {
 }
 
 }  // namespace
-}  // namespace ddp::test

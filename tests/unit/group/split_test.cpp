@@ -4,7 +4,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using Ranks = std::vector<int32_t>;
@@ -28,4 +30,3 @@ ddp_case(no_color_is_no_group) {
 }
 
 }  // namespace
-}  // namespace ddp::test

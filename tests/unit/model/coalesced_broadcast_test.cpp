@@ -7,10 +7,10 @@
 
 #include "support/group_world.hpp"
 
-namespace ddp {
-namespace {
-
+using namespace ddp;
 using namespace ddp::test;
+
+namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -74,4 +74,3 @@ ddp_case(all_ranks_receive_what_the_root_has) {
 }
 
 }  // namespace
-}  // namespace ddp

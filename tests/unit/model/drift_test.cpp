@@ -4,10 +4,10 @@
 
 #include "support/check.hpp"
 
-namespace ddp {
-namespace {
-
+using namespace ddp;
 using namespace ddp::test;
+
+namespace {
 
 const std::vector<std::string> kNames = {"parameter \"a\"", "parameter \"b\""};
 
@@ -51,4 +51,3 @@ ddp_case(the_source_is_with_the_most_in_every_tensor) {
 }
 
 }  // namespace
-}  // namespace ddp

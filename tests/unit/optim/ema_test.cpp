@@ -3,7 +3,7 @@
 #include "optim/ema.hpp"
 
 #include "device/cpu/update_kernels.hpp"
-#include "small_model.hpp"
+#include "unit/optim/small_model.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -11,7 +11,9 @@
 #include "optim/undo.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kCount = 5000;  // more than a block
@@ -143,4 +145,3 @@ ddp_case(copies_with_two_sides_change_places) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -8,7 +8,7 @@
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
-#include "small_model.hpp"
+#include "unit/optim/small_model.hpp"
 
 using namespace ddp;
 using namespace ddp::test;

@@ -8,7 +8,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -106,4 +108,3 @@ ddp_case(options_out_of_range_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace ddp::test

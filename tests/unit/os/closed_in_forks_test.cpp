@@ -12,7 +12,9 @@
 #include "support/check.hpp"
 #include "support/forking.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 struct Pair {
@@ -59,4 +61,3 @@ ddp_case(a_fork_notes_its_own) {
 }
 
 }  // namespace
-}  // namespace ddp::test

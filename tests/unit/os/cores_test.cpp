@@ -7,7 +7,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(cores_are_those_of_the_affinity_mask) {
@@ -25,4 +27,3 @@ ddp_case(cores_are_those_of_the_affinity_mask) {
 }
 
 }  // namespace
-}  // namespace ddp::test

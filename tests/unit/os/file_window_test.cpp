@@ -17,7 +17,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr int64_t kBytes = int64_t{8} << 20;
@@ -203,4 +205,3 @@ ddp_case(a_fork_finds_what_the_program_has_mapped_anew) {
 }
 
 }  // namespace
-}  // namespace ddp::test

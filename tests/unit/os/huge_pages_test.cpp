@@ -9,7 +9,9 @@
 #include "support/check.hpp"
 #include "support/huge.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 constexpr size_t kBytes = size_t{8} << 20;
@@ -82,4 +84,3 @@ ddp_case(addresses_alone_are_on_a_boundary_and_are_mapped_over) {
 }
 
 }  // namespace
-}  // namespace ddp::test

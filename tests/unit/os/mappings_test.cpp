@@ -10,7 +10,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_first_line_begins_an_area) {
@@ -77,4 +79,3 @@ ddp_case(the_mappings_of_this_process_are_walked_in_order) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -7,7 +7,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 int allowed = 0;
@@ -52,4 +54,3 @@ ddp_case(memory_that_runs_out_is_an_error_and_nothing_leaks) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -15,7 +15,9 @@
 #include "support/check.hpp"
 #include "support/procs.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 ddp_case(a_process_keeps_its_number) {
@@ -79,4 +81,3 @@ ddp_case(something_is_made_once_in_every_process) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -10,7 +10,9 @@
 
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using parts::StepPlan;
@@ -229,4 +231,3 @@ ddp_case(only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -9,7 +9,9 @@
 #include "pass/marks.hpp"
 #include "support/check.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 /// The first gap of the flags and how many more there are, as the class reports it.
@@ -57,4 +59,3 @@ ddp_case(what_is_missing_is_told_in_the_units_of_the_program) {
 }
 
 }  // namespace
-}  // namespace ddp::test

@@ -14,7 +14,9 @@
 #include "support/check.hpp"
 #include "support/recording_part.hpp"
 
-namespace ddp::test {
+using namespace ddp;
+using namespace ddp::test;
+
 namespace {
 
 using pass::Role;
@@ -261,4 +263,3 @@ ddp_case(what_comes_between_passes) {
 }
 
 }  // namespace
-}  // namespace ddp::test
