@@ -5,6 +5,8 @@
 #include "model/late_values.hpp"
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "checkpoint/state.hpp"
 #include "model/replicas.hpp"
@@ -328,7 +330,13 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
     world.pass(rank, 3);
     if (rank != 1) world.optimizer->step();  // does not wait
     group->barrier();
-    if (rank == 1) (void)raise(SIGKILL);
+    // The barrier, which a death also ends.
+    const auto left = [&](int who) { return folder.path() + "/left-" + std::to_string(who); };
+    std::ofstream(left(rank)).close();
+    if (rank == 1) {
+      wait_until([&] { return std::filesystem::exists(left(0)) && std::filesystem::exists(left(2)); });
+      (void)raise(SIGKILL);
+    }
     const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); });
     expect_contains(text, "rank 1");
     model::end_values(*world.model);

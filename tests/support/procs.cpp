@@ -19,6 +19,8 @@
 
 // Present in programs built with the address sanitizer.
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
+// Present in programs that count which lines they execute (tests/coverage.sh).
+extern "C" __attribute__((weak)) void __gcov_dump();
 
 namespace ddp::test {
 namespace {
@@ -96,6 +98,7 @@ Procs::Procs(int size, const Body& body) {
       if (code == 0 && __lsan_do_recoverable_leak_check != nullptr && __lsan_do_recoverable_leak_check() != 0)
         code = kLeakExitCode;
       std::fflush(nullptr);
+      if (__gcov_dump != nullptr) __gcov_dump();
       _exit(code);
     }
     close(ends[1]);
