@@ -49,11 +49,11 @@ case $kind in
 esac
 
 jobs=$(nproc)
-# Some 400 programs are linked: a fast linker and line numbers without variables save minutes. A folder that was configured
-# before stays as it is; for a debugger, configure it with `cmake --preset dev -B build/tests`.
+# A fast linker, line numbers without variables, and a little optimisation, with which tests compute three times as fast. A folder that was
+# configured before stays as it is; for a debugger, configure it with `cmake --preset dev -B build/tests`.
 quick=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
-  quick+=(-DCMAKE_CXX_FLAGS_DEBUG=-g1)
+  quick+=('-DCMAKE_CXX_FLAGS_DEBUG=-g1 -O1')
   command -v mold >/dev/null && quick+=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=mold)
 fi
 # Options of the sanitizers stand in tests/CMakeLists.txt, what they may ignore in tests/support/*.supp.

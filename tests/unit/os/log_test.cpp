@@ -72,14 +72,14 @@ void messages_of_many_threads_come_one_at_a_time(void**) {
 }
 
 /// What a fresh process with DDP_LOG=`level` writes to stderr for one message of each level.
-std::string stderr_of_child(const char* program, const char* level) {
+std::string stderr_of_child(const char* level) {
   int ends[2];
   expect(pipe(ends) == 0, "pipe");
   const pid_t child = fork();
   if (child == 0) {
     setenv("DDP_LOG", level, 1);
     dup2(ends[1], STDERR_FILENO);
-    execl(program, program, "--speak", static_cast<char*>(nullptr));
+    execl("/proc/self/exe", "test.unit.os.log", "--speak", static_cast<char*>(nullptr));
     _exit(127);
   }
   close(ends[1]);
@@ -101,7 +101,7 @@ void stderr_and_the_environments_level_are_the_default(void**) {
                                                        {"error", error},
                                                        {"off", ""},
                                                        {"nonsense", warning + error}};
-  for (const auto& [level, expected] : cases) expect_equal(stderr_of_child("/proc/self/exe", level), expected, level);
+  for (const auto& [level, expected] : cases) expect_equal(stderr_of_child(level), expected, level);
 }
 
 int speak() {
