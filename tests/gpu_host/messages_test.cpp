@@ -213,7 +213,7 @@ ddp_case(memory_that_is_refused_breaks_the_group_with_a_name) {
     } else {
       expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
                                    [&] { group::receive_message(group, mine.tensor(group), 0, 1, mine.stream.get()); }),
-                      "could not go on: there are no 65536 bytes of page-locked memory");
+                      "could not go on in ddp_group_send: there are no 65536 bytes of page-locked memory");
     }
     fake_gpu::table().synchronize();
   });
@@ -244,22 +244,24 @@ ddp_case(a_gpu_that_is_lost_breaks_the_group_with_a_name) {
 /// there.
 ddp_case(a_break_ends_a_wait_for_the_stream) {
   const FakeGpus gpus;
-  std::atomic<bool> waits{false};
+  std::atomic<void*> waits{nullptr};
+  std::atomic<bool> ended{false};
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     OnGpu mine(rank);
     if (rank == 0) {
       fake_gpu::pause(mine.stream.get());
       mine.write(numbers(0));
-      waits = true;
-      expect_contains(
-          expect_error(DDP_ERROR_ABORTED, [&] { group::send_message(group, mine.tensor(group), 1, 1, mine.stream.get()); }),
-          "enough");
+      waits = mine.stream.get();
+      const std::string text =
+          expect_error(DDP_ERROR_ABORTED, [&] { group::send_message(group, mine.tensor(group), 1, 1, mine.stream.get()); });
       expect(fake_gpu::pending(mine.stream.get()) > 0, "the copy is still to come");
-      fake_gpu::resume(mine.stream.get());
-      mine.stream.synchronize();
+      ended = true;
+      expect_contains(text, "enough");
     } else {
-      wait_until([&] { return waits.load() && fake_gpu::calls("host_alloc", 0) > 0; });
+      wait_until([&] { return waits.load() != nullptr && fake_gpu::calls("host_alloc", 0) > 0; });
       group.health().abort(Error(DDP_ERROR_ABORTED, "enough"));
+      for (int at = 0; at < 1000 && !ended; ++at) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!ended) fake_gpu::resume(waits);
     }
   });
   FakeGpus::expect_correct();

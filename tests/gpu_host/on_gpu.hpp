@@ -21,6 +21,9 @@ struct OnGpu {
   explicit OnGpu(int of, int64_t count = kCount) : rank(of), array(of, count * 4), fresh(of, count * 4), stream(of) {
     array.poke(std::vector<float>(static_cast<size_t>(count), -1));
   }
+  ~OnGpu() { fake_gpu::resume(stream.get()); }  // before its memory waits for the device
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
   [[nodiscard]] Tensor tensor(group::Group& group) const { return array.tensor(group, DDP_F32); }
   void write(const std::vector<float>& values) {
     fresh.poke(values);

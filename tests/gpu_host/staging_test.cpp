@@ -18,12 +18,16 @@ void no_check() {}
 
 /// The device of a group that is not there.
 struct Alone {
+  Alone() = default;
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
   FakeGpus gpus;
   std::shared_ptr<const gpu::Device> device = std::make_shared<gpu::Device>(fake_gpu::table(), 0, "rank 0");
   std::shared_ptr<gpu::Staging> staging = std::make_shared<gpu::Staging>(device);
   GpuStream stream{0};
   GpuArray array{0, kBytes};
 
+  ~Alone() { fake_gpu::resume(stream.get()); }  // before its memory waits for the device
   [[nodiscard]] gpu::Staging::Lease take(int64_t bytes = kBytes) const { return staging->take(bytes, no_check); }
 };
 
@@ -117,6 +121,7 @@ ddp_case(a_block_whose_copy_has_no_event_is_not_used_again) {
       expect_error(DDP_ERROR_INTERNAL,
                    [&] { lease.store(static_cast<std::byte*>(alone.array.data()), kBytes, alone.stream.get()); });
     }
+    alone.stream.synchronize();
     expect(alone.take().data() != first, "another");
   }
   FakeGpus::expect_correct();
