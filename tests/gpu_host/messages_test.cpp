@@ -83,11 +83,11 @@ ddp_case(a_receive_does_not_wait_for_its_stream) {
       mine.write(numbers(7, kLarge));
       group::send_message(group, mine.tensor(group), 1, 1, mine.stream.get());
     } else {
-      fake_gpu::pause(mine.stream.get());
+      const Paused paused(mine);
       mine.write(numbers(1, kLarge));  // comes before what is received
       group::receive_message(group, mine.tensor(group), 0, 1, mine.stream.get());
       expect(fake_gpu::pending(mine.stream.get()) > 0, "the stream has not moved");
-      fake_gpu::resume(mine.stream.get());
+      paused.resume();
       expect(mine.read() == numbers(7, kLarge), "what came is the last");
     }
     group.barrier();
@@ -249,7 +249,7 @@ ddp_case(a_break_ends_a_wait_for_the_stream) {
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     OnGpu mine(rank);
     if (rank == 0) {
-      fake_gpu::pause(mine.stream.get());
+      const Paused paused(mine);
       mine.write(numbers(0));
       waits = mine.stream.get();
       const std::string text =

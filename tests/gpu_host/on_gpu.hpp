@@ -21,15 +21,25 @@ struct OnGpu {
   explicit OnGpu(int of, int64_t count = kCount) : rank(of), array(of, count * 4), fresh(of, count * 4), stream(of) {
     array.poke(std::vector<float>(static_cast<size_t>(count), -1));
   }
-  ~OnGpu() { fake_gpu::resume(stream.get()); }  // before its memory waits for the device
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
   [[nodiscard]] Tensor tensor(group::Group& group) const { return array.tensor(group, DDP_F32); }
   void write(const std::vector<float>& values) {
     fresh.poke(values);
     write_on(stream.get(), fresh, array.data());
   }
   [[nodiscard]] std::vector<float> read() const { return read_on(stream, rank, array.data(), array.bytes() / 4); }
+};
+
+/// A stream is paused until resume(), or the end of a test that fails, whose arrays wait for the device.
+class Paused {
+ public:
+  explicit Paused(const OnGpu& of) : stream_(of.stream.get()) { fake_gpu::pause(stream_); }
+  ~Paused() { resume(); }
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+  void resume() const { fake_gpu::resume(stream_); }
+
+ private:
+  void* stream_;
 };
 
 inline Tensor of_host(std::vector<float>& values) {

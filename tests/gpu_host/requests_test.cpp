@@ -73,7 +73,7 @@ ddp_case(a_send_that_waits_for_its_stream_keeps_its_place_among_those_with_its_t
       OnGpu mine(rank);
       std::vector<float> two{2}, three{3}, four{4}, answer(1);
       RequestPtr first, second;
-      fake_gpu::pause(mine.stream.get());
+      const Paused paused(mine);
       mine.write(numbers(0));
       send(group, mine, 1, &first);  // at once
       group::send_message(group, of_host(two), 1, 1, nullptr, &second);
@@ -82,7 +82,7 @@ ddp_case(a_send_that_waits_for_its_stream_keeps_its_place_among_those_with_its_t
       expect(!first->test() && !second->test() && !first->wait(20), "the stream stands still");
       std::thread resumes([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        fake_gpu::resume(mine.stream.get());
+        paused.resume();
       });
       group::send_message(group, of_host(three), 1, 1);  // waits for its turn
       resumes.join();
@@ -98,11 +98,11 @@ ddp_case(a_send_begins_although_no_thread_waits) {
   run_on_gpus(2, [](group::Group& group, int rank) {
     OnGpu mine(rank, 300'000), taken(rank, 300'000);
     RequestPtr sent, received;
-    fake_gpu::pause(mine.stream.get());
+    const Paused paused(mine);
     mine.write(numbers(rank, 300'000));
     send(group, mine, 1, &sent);
     receive(group, taken, 1, &received);
-    fake_gpu::resume(mine.stream.get());
+    paused.resume();
     wait_until([&] { return sent->ended() && received->ended(); });
     expect(wait(received), "it has ended");
     expect(taken.read() == numbers(1 - rank, 300'000), "what came");
@@ -119,7 +119,7 @@ ddp_case(posted_collectives_wait_for_their_streams_and_not_the_program) {
     group.barrier(&first);
     expect(wait(first), "the channel is open");
     OnGpu mine(rank, 2), whole(rank, 4), part(rank, 1), swapped(rank, 2), all(rank, 4);
-    fake_gpu::pause(mine.stream.get());
+    const Paused paused(mine);
     mine.write({static_cast<float>(rank), static_cast<float>(rank + 10)});
     const Tensor two = mine.tensor(group), four = whole.tensor(group), one = part.tensor(group);
     void* const stream = mine.stream.get();
@@ -128,8 +128,8 @@ ddp_case(posted_collectives_wait_for_their_streams_and_not_the_program) {
     group::scatter(group, rank == 1 ? &two : nullptr, one, 1, stream, &requests[1]);
     group::all_to_all(group, two, swapped.tensor(group), {}, stream, &requests[2]);
     group::all_gather_counts(group, two, all.tensor(group), {2, 2}, stream, &requests[3]);
-    expect(!requests[0]->test(), "the stream stands still");
-    fake_gpu::resume(stream);
+    expect(!requests[0]->wait(50), "the stream stands still");
+    paused.resume();
     for (size_t at = requests.size(); at-- > 0;) expect(wait(requests[at]), "it has ended");
     const auto read = [&](const OnGpu& of) { return read_on(mine.stream, rank, of.array.data(), of.array.bytes() / 4); };
     if (rank == 0) expect(read(whole) == std::vector<float>{0, 10, 1, 11}, "gathered");
@@ -219,7 +219,7 @@ ddp_case(a_break_ends_what_waits_for_a_stream) {
       RequestPtr* const requests = &kept[static_cast<size_t>(rank) * 3];
       group.barrier(&requests[0]);
       expect(wait(requests[0]), "the channel is open");
-      fake_gpu::pause(mine.stream.get());
+      const Paused paused(mine);
       mine.write(numbers(rank, 4));
       send(group, mine, 1, &requests[0]);
       group::all_to_all(group, mine.tensor(group), taken.tensor(group), {}, mine.stream.get(), &requests[1]);
@@ -229,8 +229,8 @@ ddp_case(a_break_ends_what_waits_for_a_stream) {
       const bool leaves = !aborted && rank == 0;
       if (leaves) group.close();
       if (aborted && rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "enough"));
-      if (!aborted && rank == 1) fake_gpu::resume(mine.stream.get());  // its requests wait for the stream
-      for (int at = aborted || leaves ? 0 : 1; at < 3; ++at)           // a small message is sent in any case
+      if (!aborted && rank == 1) paused.resume();             // its requests wait for the stream
+      for (int at = aborted || leaves ? 0 : 1; at < 3; ++at)  // a small message is sent in any case
         expect_contains(expect_error(leaves ? DDP_ERROR_INVALID_STATE : DDP_ERROR_ABORTED,
                                      [&] { static_cast<void>(wait(requests[at])); }),
                         aborted  ? "enough"
@@ -238,7 +238,7 @@ ddp_case(a_break_ends_what_waits_for_a_stream) {
                                  : "rank 0 (");
       if (aborted || leaves) {
         expect(fake_gpu::pending(mine.stream.get()) > 0, "the copies are still to come");
-        fake_gpu::resume(mine.stream.get());
+        paused.resume();
       }
     });
     kept.clear();
@@ -255,13 +255,13 @@ ddp_case(a_gpu_that_is_lost_is_the_error_of_the_request) {
     if (rank == 1) receive(group, taken, 1, &received);
     group.barrier();
     if (rank == 0) {
-      fake_gpu::pause(mine.stream.get());
+      const Paused paused(mine);
       mine.write(numbers(0));
       send(group, mine, 1, &sent);
       fake_gpu::inject({"event_query", 1, 1000, DDP_GPU_LOST, 0});
       expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { static_cast<void>(wait(sent)); }), "lost its GPU 0");
       fake_gpu::clear_faults();
-      fake_gpu::resume(mine.stream.get());
+      paused.resume();
       mine.stream.synchronize();
     } else {
       expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { static_cast<void>(wait(received)); }), "rank 0");
