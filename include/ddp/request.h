@@ -10,7 +10,8 @@
  * on `stream` and returns, so later work there may change an input. The thread that first learns of the end, in
  * ddp_request_test, ddp_request_wait or ddp_request_wait_any, enqueues the copy to an output on `stream`, which exists until
  * then: later work there sees it. INVALID_STATE while that stream is captured into a CUDA graph; the same call after the
- * capture succeeds. Without such a call an output is not written.
+ * capture succeeds. Without such a call an output is not written. A program whose stream has four received tensors of a size
+ * still to copy waits in the next call.
  *
  * The collectives that are posted in a group are one sequence of their own: all ranks post the same ones in the same order,
  * at any time, whatever blocking calls and backward passes they make meanwhile. They run one after the other, so a request

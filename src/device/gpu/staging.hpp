@@ -6,7 +6,7 @@
 // back is not used for something else before that copy is done, so a request may be given up at any time.
 // Promises: take() waits only if kMostBusy blocks of the size have been given back whose copies are not done; then the host
 // is that far ahead of a stream. Memory is not freed before the end of the group, because freeing waits for the device.
-// Sizes are powers of two, so all that a rank keeps is less than four times the largest that was under way at one time.
+// Sizes are powers of two, and as many blocks of a size are kept as were in use at one time.
 // Threads: any; a lease has one user at a time. Tested by gpu_host/staging_test.cpp.
 #pragma once
 
