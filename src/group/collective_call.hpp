@@ -80,14 +80,15 @@ void run_or_post(Group& group, bootstrap::UserCall call, const Tensor& tensor, P
 /// argument, and returns the body. When a posted call returns, the copies that it needs are on `stream`.
 template <class Stage>
 void run_or_post(Group& group, bootstrap::UserCall call, void* stream, Posting posting, const Stage& stage) {
-  const auto tensors = std::make_shared<StagedTensors>(group, name_as_made(call, posting), stream);
   if (posting == nullptr)
     return run_collective(group, call, [&] {
-      const auto body = stage(*tensors);
-      tensors->await();
+      StagedTensors tensors(group, bootstrap::name_of(call), stream);
+      const auto body = stage(tensors);
+      tensors.await();
       body(Sequence{group.channels().own(), messages::Space::kCollective});
-      tensors->deliver();
+      tensors.deliver();
     });
+  const auto tensors = std::make_shared<StagedTensors>(group, name_as_made(call, posting), stream);
   begin_post(group, bootstrap::posted(call));
   run_or_post(group, call, posting, [tensors, body = stage(*tensors)](const Sequence& in) {
     tensors->await();

@@ -231,18 +231,19 @@ void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag,
   const char* const name = name_as_made(UserCall::kSend, posting);
   check_peer(group, name, "peer", peer);
   check_tag(name, tag);
-  const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
   MessageRequests& posted = group.channels().requests().messages();
   const messages::Key key{messages::Space::kProgram, tag};
   if (posting != nullptr)
     return post_message(group, UserCall::kSend, [&] {
+      const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
       *posting = posted.post_send({peer, key, content_of(tensor), tensors->read(tensor).data}, tensors);
     });
   messages::RequestPtr sent;
+  StagedTensors tensors(group, name, stream);
   run_message(group, UserCall::kSend, [&] {
     messages::Messenger& messenger = group.channels().messenger();
-    const Tensor given = tensors->read(tensor);
-    tensors->await();
+    const Tensor given = tensors.read(tensor);
+    tensors.await();
     posted.await_turn(peer, key);
     sent = messenger.send(peer, key, content_of(given), given.data);
     messenger.wait(sent);
@@ -256,22 +257,23 @@ int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int6
   if (group.size() == 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the group has no other rank to receive from", name);
   check_tag(name, tag);
-  const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
-  const auto begin = [&] {
-    const Tensor taken = tensors->write(tensor);
+  const auto begin = [&](StagedTensors& tensors) {
+    const Tensor taken = tensors.write(tensor);
     return group.channels().messenger().receive(source, {messages::Space::kProgram, tag}, content_of(taken), taken.data);
   };
   if (posting != nullptr) {
+    const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
     post_message(group, UserCall::kReceive,
-                 [&] { *posting = group.channels().requests().messages().post_receive(begin(), tensors); });
+                 [&] { *posting = group.channels().requests().messages().post_receive(begin(*tensors), tensors); });
     if (tensors->delivers()) (*posting)->at_end([tensors] { tensors->deliver(); });
     return -1;
   }
+  StagedTensors tensors(group, name, stream);
   messages::RequestPtr received;
   run_message(group, UserCall::kReceive, [&] {
-    received = begin();
+    received = begin(tensors);
     group.channels().messenger().wait(received);
-    if (!received->error.has_value()) tensors->deliver();
+    if (!received->error.has_value()) tensors.deliver();
   });
   check_message(*received);
   return received->source;
