@@ -18,7 +18,7 @@ static const ddp_gpu_table *gpu(void) { return ddp_gpu_query(DDP_GPU_VERSION); }
 typedef struct place {
   ddp_group *group;
   int32_t me, other;
-  void *stream, *given, *taken;
+  void *stream, *source, *given, *taken;
 } place;
 
 static ddp_tensor part(const place *of, void *memory, int64_t count) {
@@ -28,11 +28,12 @@ static ddp_tensor part(const place *of, void *memory, int64_t count) {
   return tensor;
 }
 
-/* 10 * rank, 10 * rank + 1, ... by the program's stream */
+/* 10 * rank, 10 * rank + 1, ... in the order of the program's stream */
 static void give(const place *of) {
   int32_t numbers[4];
   for (int32_t at = 0; at < 4; at++) numbers[at] = 10 * of->me + at;
-  check_true(gpu()->copy(of->given, numbers, sizeof numbers, of->stream) == 0);
+  check_true(ddp_fake_gpu_poke(of->source, numbers, sizeof numbers) == 1); /* the same each time */
+  check_true(gpu()->copy(of->given, of->source, sizeof numbers, of->stream) == 0);
   check_true(gpu()->fill(of->taken, 0, sizeof numbers, of->stream) == 0);
 }
 
@@ -52,7 +53,7 @@ static void end(ddp_request *request) {
 }
 
 static place open_place(rank *self) {
-  place made = {NULL, self->index, 1 - self->index, NULL, NULL, NULL};
+  place made = {NULL, self->index, 1 - self->index, NULL, NULL, NULL, NULL};
   ddp_group_options options;
   check_true(gpu()->set_device(self->index) == 0);
   check_ok(ddp_group_options_init(&options, sizeof options));
@@ -61,6 +62,7 @@ static place open_place(rank *self) {
   options.timeout_ms = options.rendezvous_timeout_ms = 20000;
   check_ok(ddp_group_create("local://message-calls", &options, &made.group));
   check_true(gpu()->stream_create(&made.stream, 0) == 0);
+  check_true(gpu()->alloc(&made.source, 16) == 0);
   check_true(gpu()->alloc(&made.given, 16) == 0 && gpu()->alloc(&made.taken, 16) == 0);
   return made;
 }
@@ -70,7 +72,7 @@ static void close_place(const place *of) {
   check_true(gpu()->stream_synchronize(of->stream) == 0);
   ddp_group_destroy(of->group);
   check_true(gpu()->stream_destroy(of->stream) == 0);
-  check_true(gpu()->free(of->given) == 0 && gpu()->free(of->taken) == 0);
+  check_true(gpu()->free(of->source) == 0 && gpu()->free(of->given) == 0 && gpu()->free(of->taken) == 0);
 }
 
 static void make_all_calls(rank *self) {
