@@ -1672,13 +1672,13 @@ contains
   ! @param tensor not changed until the call returns; any size, also empty
   ! @param peer rank of the receiver; not this rank
   ! @param tag 0 or more, for ddp_group_receive to tell messages apart
-  ! @param stream NULL; for tensors on a GPU, which are not sent yet
+  ! @param stream of a tensor on a GPU
   ! Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
   ! from a function that the library has called.
-  ! Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
-  ! type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
-  ! has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
-  ! ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+  ! Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
+  ! another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
+  ! copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
+  ! PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
   subroutine ddp_group_send(group, tensor, peer, tag, stream, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: tensor
@@ -1708,7 +1708,7 @@ contains
   !        from run to run, and so may what is computed from it
   ! @param tag 0 or more
   ! @param out_source the rank that sent; may be NULL
-  ! @param stream NULL; for tensors on a GPU, which are not sent yet
+  ! @param stream of a tensor on a GPU; the received values are there in its order
   ! Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
   ! Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
   ! the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
@@ -1775,9 +1775,9 @@ contains
   ! @param output size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
   !        On the other ranks NULL is allowed
   ! @param root rank that collects; equal on all ranks
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU
   ! Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
-  ! NOT_SUPPORTED (a GPU). Since 0.1.
+  ! NOT_SUPPORTED, INVALID_STATE. Since 0.1.
   subroutine ddp_group_gather(group, input, root, output, stream, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: input
@@ -1805,7 +1805,7 @@ contains
   ! @param input size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
   ! @param output n elements, the same n and type on all ranks; may be the own part of `input`
   ! @param root rank that gives; equal on all ranks
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU
   ! Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
   subroutine ddp_group_scatter(group, output, root, input, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -1836,7 +1836,7 @@ contains
   ! @param input_counts for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
   !        for each
   ! @param output_counts for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU
   ! Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
   ! Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
   ! both are named, nothing is written, and the group stays whole). Since 0.1.
@@ -1870,7 +1870,7 @@ contains
   ! @param input counts[rank] elements
   ! @param output the inputs of all ranks, one behind the other; may contain `input` at its own place
   ! @param counts for each rank the elements that it gives; size numbers, equal on all ranks
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU
   ! Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
   ! broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
   ! whole). Since 0.1.
@@ -4484,7 +4484,7 @@ contains
   ! @param output size * n elements on `root`; on the other ranks NULL is allowed
   ! @param root equal on all ranks
   ! @param out_request destroy with ddp_request_destroy
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU, see above
   ! As ddp_group_post_barrier. Since 0.1.
   subroutine ddp_group_post_gather(group, input, root, out_request, output, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -4517,7 +4517,7 @@ contains
   ! @param output n elements
   ! @param root equal on all ranks
   ! @param out_request destroy with ddp_request_destroy
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU, see above
   ! As ddp_group_post_barrier. Since 0.1.
   subroutine ddp_group_post_scatter(group, output, root, out_request, input, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -4551,7 +4551,7 @@ contains
   ! @param input_counts copied; NULL: as many for each
   ! @param output_counts copied; NULL: as many of each
   ! @param out_request destroy with ddp_request_destroy
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU, see above
   ! As ddp_group_post_barrier. Since 0.1.
   subroutine ddp_group_post_all_to_all(group, input, output, out_request, input_counts, output_counts, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -4587,7 +4587,7 @@ contains
   ! @param output the inputs of all ranks; may contain `input` at its own place
   ! @param counts copied; equal on all ranks
   ! @param out_request destroy with ddp_request_destroy
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU, see above
   ! As ddp_group_post_barrier. Since 0.1.
   subroutine ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -4621,9 +4621,9 @@ contains
   ! @param peer rank of the receiver
   ! @param tag 0 or more
   ! @param out_request destroy with ddp_request_destroy
-  ! @param stream NULL
-  ! Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
-  ! ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+  ! @param stream of a tensor on a GPU. The message is sent when the stream has come so far; later ones with its tag to this
+  ! peer wait for that, other messages do not Local, never blocks; any thread, during other calls on the group and in an open
+  ! pass. Errors: as ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
   subroutine ddp_group_post_send(group, tensor, peer, tag, out_request, stream, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: tensor
@@ -4655,7 +4655,7 @@ contains
   ! @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
   ! @param tag 0 or more
   ! @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
-  ! @param stream NULL
+  ! @param stream of tensors on a GPU, see above
   ! As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
   subroutine ddp_group_post_receive(group, tensor, source, tag, out_request, stream, stat)
     type(ddp_group), intent(in) :: group
@@ -4789,10 +4789,10 @@ contains
     answer = c_ddp_request_get_source(request%handle)
   end function
 
-  ! Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
-  ! other request that has not ended is waited for.
-  ! Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
-  ! the call does nothing. Since 0.1.
+  ! Give up a request. On return its tensors are not used any more, except by copies that are on `stream` already: a receive
+  ! for which nothing has come is withdrawn, and any other request that has not ended is waited for. Local, blocks as
+  ! ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted the call does
+  ! nothing. Since 0.1.
   subroutine ddp_request_destroy(request)
     type(ddp_request), intent(inout) :: request
     interface

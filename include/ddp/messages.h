@@ -4,8 +4,13 @@
  *
  * The bytes go over shared memory between ranks of one host, and else over TCP connections of their own, one for each pair
  * of ranks, which is made when the pair has the first message (include/MESSAGES.md). A rank works on messages
- * while it is in one of these calls, or has posted one (ddp/request.h). Tensors lie in host memory; one on a GPU is
- * NOT_SUPPORTED but for ddp_group_reduce.
+ * while it is in one of these calls, or has posted one (ddp/request.h).
+ *
+ * Each tensor is in host memory or on the rank's GPU; ranks and tensors of one call may differ. The bytes of one on a GPU
+ * are copied through page-locked host memory of the library, in the order of `stream`: a call that sends waits for the work
+ * that is on the stream, and one that receives waits for the message alone. Kernels of NCCL are used by ddp_group_reduce
+ * only. INVALID_STATE: the stream is being captured into a CUDA graph. NOT_SUPPORTED: a tensor on a GPU without the module
+ * for GPUs.
  */
 #ifndef DDP_MESSAGES_H
 #define DDP_MESSAGES_H
@@ -26,13 +31,13 @@ extern "C" {
  * @param tensor not changed until the call returns; any size, also empty
  * @param peer rank of the receiver; not this rank
  * @param tag 0 or more, for ddp_group_receive to tell messages apart
- * @param stream NULL; for tensors on a GPU, which are not sent yet
+ * @param stream of a tensor on a GPU
  * Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
  * from a function that the library has called.
- * Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
- * type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
- * has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
- * ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+ * Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
+ * another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
+ * copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
+ * PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
  */
 DDP_API ddp_status ddp_group_send(ddp_group *group, const ddp_tensor *tensor, int32_t peer, int64_t tag, void *stream);
 
@@ -43,7 +48,7 @@ DDP_API ddp_status ddp_group_send(ddp_group *group, const ddp_tensor *tensor, in
  *        from run to run, and so may what is computed from it
  * @param tag 0 or more
  * @param out_source the rank that sent; may be NULL
- * @param stream NULL; for tensors on a GPU, which are not sent yet
+ * @param stream of a tensor on a GPU; the received values are there in its order
  * Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
  * Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
  * the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
@@ -70,9 +75,9 @@ DDP_API ddp_status ddp_group_reduce(ddp_group *group, const ddp_tensor *tensor, 
  * @param output size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
  *        On the other ranks NULL is allowed
  * @param root rank that collects; equal on all ranks
- * @param stream NULL
+ * @param stream of tensors on a GPU
  * Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
- * NOT_SUPPORTED (a GPU). Since 0.1.
+ * NOT_SUPPORTED, INVALID_STATE. Since 0.1.
  */
 DDP_API ddp_status ddp_group_gather(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output, int32_t root,
                                     void *stream);
@@ -82,7 +87,7 @@ DDP_API ddp_status ddp_group_gather(ddp_group *group, const ddp_tensor *input, c
  * @param input size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
  * @param output n elements, the same n and type on all ranks; may be the own part of `input`
  * @param root rank that gives; equal on all ranks
- * @param stream NULL
+ * @param stream of tensors on a GPU
  * Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
  */
 DDP_API ddp_status ddp_group_scatter(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output, int32_t root,
@@ -95,7 +100,7 @@ DDP_API ddp_status ddp_group_scatter(ddp_group *group, const ddp_tensor *input, 
  * @param input_counts for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
  *        for each
  * @param output_counts for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
- * @param stream NULL
+ * @param stream of tensors on a GPU
  * Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
  * Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
  * both are named, nothing is written, and the group stays whole). Since 0.1.
@@ -108,7 +113,7 @@ DDP_API ddp_status ddp_group_all_to_all(ddp_group *group, const ddp_tensor *inpu
  * @param input counts[rank] elements
  * @param output the inputs of all ranks, one behind the other; may contain `input` at its own place
  * @param counts for each rank the elements that it gives; size numbers, equal on all ranks
- * @param stream NULL
+ * @param stream of tensors on a GPU
  * Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
  * broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
  * whole). Since 0.1.

@@ -6,6 +6,13 @@
  * itself. Until then the tensors belong to the request: an input is not changed, an output is not used. Every request is
  * destroyed.
  *
+ * Tensors on a GPU, of the calls of ddp/messages.h except ddp_group_post_reduce: the call enqueues the copies of its inputs
+ * on `stream` and returns, so later work there may change an input. The thread that first learns of the end, in
+ * ddp_request_test, ddp_request_wait or ddp_request_wait_any, enqueues the copy to an output on `stream`, which exists until
+ * then: later work there sees it. INVALID_STATE while that stream is captured into a CUDA graph; the same call after the
+ * capture succeeds. Without such a call an output is not written. A program whose stream has four received tensors of a size
+ * still to copy waits in the next call.
+ *
  * The collectives that are posted in a group are one sequence of their own: all ranks post the same ones in the same order,
  * at any time, whatever blocking calls and backward passes they make meanwhile. They run one after the other, so a request
  * ends when those before it have ended. The first one opens a channel for them; it is posted while no pass is open, by all
@@ -103,7 +110,7 @@ DDP_API ddp_status ddp_group_post_reduce(ddp_group *group, const ddp_tensor *ten
  * @param output size * n elements on `root`; on the other ranks NULL is allowed
  * @param root equal on all ranks
  * @param out_request destroy with ddp_request_destroy
- * @param stream NULL
+ * @param stream of tensors on a GPU, see above
  * As ddp_group_post_barrier. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_gather(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output, int32_t root,
@@ -115,7 +122,7 @@ DDP_API ddp_status ddp_group_post_gather(ddp_group *group, const ddp_tensor *inp
  * @param output n elements
  * @param root equal on all ranks
  * @param out_request destroy with ddp_request_destroy
- * @param stream NULL
+ * @param stream of tensors on a GPU, see above
  * As ddp_group_post_barrier. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_scatter(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output, int32_t root,
@@ -128,7 +135,7 @@ DDP_API ddp_status ddp_group_post_scatter(ddp_group *group, const ddp_tensor *in
  * @param input_counts copied; NULL: as many for each
  * @param output_counts copied; NULL: as many of each
  * @param out_request destroy with ddp_request_destroy
- * @param stream NULL
+ * @param stream of tensors on a GPU, see above
  * As ddp_group_post_barrier. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_all_to_all(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output,
@@ -141,7 +148,7 @@ DDP_API ddp_status ddp_group_post_all_to_all(ddp_group *group, const ddp_tensor 
  * @param output the inputs of all ranks; may contain `input` at its own place
  * @param counts copied; equal on all ranks
  * @param out_request destroy with ddp_request_destroy
- * @param stream NULL
+ * @param stream of tensors on a GPU, see above
  * As ddp_group_post_barrier. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_all_gather_counts(ddp_group *group, const ddp_tensor *input, const ddp_tensor *output,
@@ -154,9 +161,9 @@ DDP_API ddp_status ddp_group_post_all_gather_counts(ddp_group *group, const ddp_
  * @param peer rank of the receiver
  * @param tag 0 or more
  * @param out_request destroy with ddp_request_destroy
- * @param stream NULL
- * Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
- * ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+ * @param stream of a tensor on a GPU. The message is sent when the stream has come so far; later ones with its tag to this
+ * peer wait for that, other messages do not Local, never blocks; any thread, during other calls on the group and in an open
+ * pass. Errors: as ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_send(ddp_group *group, const ddp_tensor *tensor, int32_t peer, int64_t tag,
                                        ddp_request **out_request, void *stream);
@@ -167,7 +174,7 @@ DDP_API ddp_status ddp_group_post_send(ddp_group *group, const ddp_tensor *tenso
  * @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
  * @param tag 0 or more
  * @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
- * @param stream NULL
+ * @param stream of tensors on a GPU, see above
  * As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
  */
 DDP_API ddp_status ddp_group_post_receive(ddp_group *group, const ddp_tensor *tensor, int32_t source, int64_t tag,
@@ -213,10 +220,10 @@ DDP_API int64_t ddp_request_get_id(const ddp_request *request);
 DDP_API int32_t ddp_request_get_source(const ddp_request *request);
 
 /**
- * Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
- * other request that has not ended is waited for.
- * Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
- * the call does nothing. Since 0.1.
+ * Give up a request. On return its tensors are not used any more, except by copies that are on `stream` already: a receive
+ * for which nothing has come is withdrawn, and any other request that has not ended is waited for. Local, blocks as
+ * ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted the call does
+ * nothing. Since 0.1.
  */
 DDP_API void ddp_request_destroy(ddp_request *request);
 

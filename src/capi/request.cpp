@@ -107,55 +107,56 @@ ddp_status ddp_group_post_reduce(ddp_group* group, const ddp_tensor* tensor, ddp
 }
 
 ddp_status ddp_group_post_gather(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, int32_t root,
-                                 ddp_request** out_request, void*) {
+                                 ddp_request** out_request, void* stream) {
   return post(group, "ddp_group_post_gather", out_request, [&](group::Group& object, group::RequestPtr* posting) {
-    const Tensor mine = host_tensor(input, "ddp_group_post_gather: input");
+    const Tensor mine = bound_tensor(object, input, "ddp_group_post_gather: input");
     const std::optional<Tensor> all = tensor_of_root(object, output, root, "ddp_group_post_gather: output");
-    group::gather(object, mine, all ? &*all : nullptr, root, posting);
+    group::gather(object, mine, all ? &*all : nullptr, root, stream, posting);
   });
 }
 
 ddp_status ddp_group_post_scatter(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output, int32_t root,
-                                  ddp_request** out_request, void*) {
+                                  ddp_request** out_request, void* stream) {
   return post(group, "ddp_group_post_scatter", out_request, [&](group::Group& object, group::RequestPtr* posting) {
-    const Tensor mine = host_tensor(output, "ddp_group_post_scatter: output");
+    const Tensor mine = bound_tensor(object, output, "ddp_group_post_scatter: output");
     const std::optional<Tensor> all = tensor_of_root(object, input, root, "ddp_group_post_scatter: input");
-    group::scatter(object, all ? &*all : nullptr, mine, root, posting);
+    group::scatter(object, all ? &*all : nullptr, mine, root, stream, posting);
   });
 }
 
 ddp_status ddp_group_post_all_to_all(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output,
                                      const int64_t* input_counts, const int64_t* output_counts, ddp_request** out_request,
-                                     void*) {
+                                     void* stream) {
   return post(group, "ddp_group_post_all_to_all", out_request, [&](group::Group& object, group::RequestPtr* posting) {
-    group::all_to_all(object, host_tensor(input, "ddp_group_post_all_to_all: input"),
-                      host_tensor(output, "ddp_group_post_all_to_all: output"),
-                      {counts_of(object, input_counts), counts_of(object, output_counts)}, posting);
+    group::all_to_all(object, bound_tensor(object, input, "ddp_group_post_all_to_all: input"),
+                      bound_tensor(object, output, "ddp_group_post_all_to_all: output"),
+                      {counts_of(object, input_counts), counts_of(object, output_counts)}, stream, posting);
   });
 }
 
 ddp_status ddp_group_post_all_gather_counts(ddp_group* group, const ddp_tensor* input, const ddp_tensor* output,
-                                            const int64_t* counts, ddp_request** out_request, void*) {
+                                            const int64_t* counts, ddp_request** out_request, void* stream) {
   constexpr const char* kName = "ddp_group_post_all_gather_counts";
   return post(group, kName, out_request, [&](group::Group& object, group::RequestPtr* posting) {
     require(counts, kName, "counts");
-    group::all_gather_counts(object, host_tensor(input, "ddp_group_post_all_gather_counts: input"),
-                             host_tensor(output, "ddp_group_post_all_gather_counts: output"), counts_of(object, counts),
-                             posting);
+    group::all_gather_counts(object, bound_tensor(object, input, "ddp_group_post_all_gather_counts: input"),
+                             bound_tensor(object, output, "ddp_group_post_all_gather_counts: output"),
+                             counts_of(object, counts), stream, posting);
   });
 }
 
 ddp_status ddp_group_post_send(ddp_group* group, const ddp_tensor* tensor, int32_t peer, int64_t tag,
-                               ddp_request** out_request, void*) {
+                               ddp_request** out_request, void* stream) {
   return post(group, "ddp_group_post_send", out_request, [&](group::Group& object, group::RequestPtr* posting) {
-    group::send_message(object, host_tensor(tensor, "ddp_group_post_send: tensor"), peer, tag, posting);
+    group::send_message(object, bound_tensor(object, tensor, "ddp_group_post_send: tensor"), peer, tag, stream, posting);
   });
 }
 
 ddp_status ddp_group_post_receive(ddp_group* group, const ddp_tensor* tensor, int32_t source, int64_t tag,
-                                  ddp_request** out_request, void*) {
+                                  ddp_request** out_request, void* stream) {
   return post(group, "ddp_group_post_receive", out_request, [&](group::Group& object, group::RequestPtr* posting) {
-    group::receive_message(object, host_tensor(tensor, "ddp_group_post_receive: tensor"), source, tag, posting);
+    group::receive_message(object, bound_tensor(object, tensor, "ddp_group_post_receive: tensor"), source, tag, stream,
+                           posting);
   });
 }
 

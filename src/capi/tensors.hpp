@@ -28,11 +28,10 @@ inline Tensor bound_tensor(group::Group& group, const ddp_tensor* tensor, const 
   return checked;
 }
 
-/// A host tensor that only rank `root` of a collective gives; nothing on the others.
-inline std::optional<Tensor> tensor_of_root(const group::Group& group, const ddp_tensor* tensor, int32_t root,
-                                            const char* what) {
+/// A tensor, on any device, that only rank `root` of a collective gives; nothing on the others.
+inline std::optional<Tensor> tensor_of_root(group::Group& group, const ddp_tensor* tensor, int32_t root, const char* what) {
   if (tensor == nullptr || group.rank() != root) return std::nullopt;
-  return host_tensor(tensor, what);
+  return bound_tensor(group, tensor, what);
 }
 
 /// One count for each rank; none if `counts` is NULL.

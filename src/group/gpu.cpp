@@ -12,6 +12,7 @@ Gpu::Gpu(const ddp_group_options& options, std::shared_ptr<gpu::OwnGpu> own, std
 
 const gpu::Device& Gpu::device() const { return own_->open(); }
 gpu::Scratch& Gpu::scratch() const { return own_->scratch(); }
+gpu::Staging& Gpu::staging() const { return own_->staging(); }
 void Gpu::bind(Tensor& tensor, const char* what) const { own_->bind(tensor, what); }
 void Gpu::require_host(const Tensor& tensor, const char* what, const char* instead) const {
   own_->require_host(tensor, what, instead);

@@ -16,6 +16,7 @@ namespace ddp::gpu {
 class Device;
 class OwnGpu;
 class Scratch;
+class Staging;
 }  // namespace ddp::gpu
 
 namespace ddp::group {
@@ -29,6 +30,8 @@ class Gpu {
   [[nodiscard]] const gpu::Device& device() const;
   /// Device memory that collective calls share, one after the other. Throws as device().
   [[nodiscard]] gpu::Scratch& scratch() const;
+  /// Host memory for tensors on the GPU whose bytes go between hosts. Any thread. Throws as device().
+  [[nodiscard]] gpu::Staging& staging() const;
   /// Find the memory of the tensor: host memory, which the host must be able to read, or this rank's GPU. `what`
   /// names it in the error. Local. Throws NOT_SUPPORTED, INVALID_ARGUMENT (another GPU, or no GPU memory at all; or memory
   /// of a GPU that is declared to be the host's).

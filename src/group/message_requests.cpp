@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/message_requests.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +18,8 @@ using bootstrap::CallState;
 using bootstrap::UserCall;
 
 constexpr int64_t kSliceMs = 200;  // of a wait without a limit, and of the thread
+constexpr int64_t kGpuMs = 1;      // between looks whether a GPU has copied: no bell rings for that
+constexpr int32_t kQuickLooks = 100;
 
 }  // namespace
 
@@ -28,13 +32,29 @@ void fail_message(Health& health, const Error& error) {
 
 class MessageRequests::Posted final : public Request {
  public:
-  Posted(std::shared_ptr<MessageRequests> owner, messages::RequestPtr of, const messages::Patience& time_limit)
-      : message(std::move(of)), patience(time_limit), owner_(std::move(owner)) {}
+  Posted(std::shared_ptr<MessageRequests> owner, const Send& what, std::shared_ptr<StagedTensors> of)
+      : send(what), tensors(std::move(of)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {}
+  Posted(std::shared_ptr<MessageRequests> owner, messages::RequestPtr of, std::shared_ptr<StagedTensors> to)
+      : tensors(std::move(to)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {
+    begun(std::move(of));
+  }
 
-  [[nodiscard]] int32_t source() const noexcept override { return ended() ? message->source : -1; }
+  [[nodiscard]] int32_t source() const noexcept override { return ended() && has_begun() ? message_->source : -1; }
   using Request::end;
 
-  const messages::RequestPtr message;
+  /// Once; then it is a message.
+  void begun(messages::RequestPtr of) noexcept {
+    message_ = std::move(of);
+    has_begun_.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] bool has_begun() const noexcept { return has_begun_.load(std::memory_order_acquire); }
+  [[nodiscard]] const messages::RequestPtr& message() const noexcept { return message_; }
+  [[nodiscard]] bool is_to(int32_t peer, const messages::Key& key) const noexcept {
+    return send.peer == peer && send.key == key;
+  }
+
+  const Send send;
+  const std::shared_ptr<StagedTensors> tensors;
   messages::Patience patience;
 
  private:
@@ -45,26 +65,80 @@ class MessageRequests::Posted final : public Request {
   }
   [[nodiscard]] bool stay(int64_t ms) override { return owner_->stay(*this, ms); }
   [[nodiscard]] bool withdraw() override {
-    if (message->sends || !owner_->messenger_.give_up(message)) return false;
+    if (!has_begun() || message_->sends || !owner_->messenger_.give_up(message_)) return false;
     end(Error(DDP_ERROR_INVALID_STATE, "the receive was withdrawn"));
     return true;
   }
 
   const std::shared_ptr<MessageRequests> owner_;
+  std::atomic<bool> has_begun_{false};
+  messages::RequestPtr message_;
 };
 
 MessageRequests::~MessageRequests() { stop(group_destroyed()); }
 
-RequestPtr MessageRequests::post(messages::RequestPtr message) {
-  auto posted = std::make_shared<Posted>(shared_from_this(), std::move(message), messenger_.patience());
-  if (look(*posted)) return posted;
-  const std::lock_guard lock(mutex_);
-  if (stopped_.has_value()) throw Error(*stopped_);
-  if (!thread_.joinable()) thread_ = os::start_thread("ddp-messages", [this] { run(); });
-  open_.erase(std::remove_if(open_.begin(), open_.end(), [](const PostedPtr& each) { return each->ended(); }), open_.end());
-  open_.push_back(posted);
-  idle_.notify();
-  return posted;
+RequestPtr MessageRequests::post_send(const Send& send, std::shared_ptr<StagedTensors> tensors) {
+  const auto posted = std::make_shared<Posted>(shared_from_this(), send, std::move(tensors));
+  {
+    const std::lock_guard lock(turns_);
+    sends_.push_back(posted);
+    not_begun_.store(sends_.size());
+  }
+  return watch(posted);
+}
+
+RequestPtr MessageRequests::post_receive(messages::RequestPtr message, std::shared_ptr<StagedTensors> tensors) {
+  return on_error([&] { return watch(std::make_shared<Posted>(shared_from_this(), message, std::move(tensors))); },
+                  [&](const Error&) { messenger_.drop(message); });
+}
+
+/// It ends by itself from now on.
+RequestPtr MessageRequests::watch(const PostedPtr& posted) {
+  const auto begin = [&]() -> RequestPtr {
+    if (look(*posted)) return posted;
+    const std::lock_guard lock(mutex_);
+    if (stopped_.has_value()) throw Error(*stopped_);
+    if (!thread_.joinable()) thread_ = os::start_thread("ddp-messages", [this] { run(); });
+    open_.erase(std::remove_if(open_.begin(), open_.end(), [](const PostedPtr& each) { return each->ended(); }),
+                open_.end());
+    open_.push_back(posted);
+    idle_.notify();
+    return posted;
+  };
+  return on_error(begin, [&](const Error& error) { close(*posted, error); });
+}
+
+/// Those whose turn it is, and whose tensors are ready.
+void MessageRequests::begin_sends() {
+  if (not_begun_.load() == 0) return;
+  const std::lock_guard lock(turns_);
+  for (size_t at = 0; at < sends_.size();) {
+    Posted& each = *sends_[at];
+    const auto end = sends_.begin() + static_cast<std::ptrdiff_t>(at);
+    const bool is_first = std::none_of(
+        sends_.begin(), end, [&](const PostedPtr& before) { return before->is_to(each.send.peer, each.send.key); });
+    bool is_ready = false;  // an error is that request's, and its own look has it
+    if (!each.ended() && is_first) static_cast<void>(try_to([&] { is_ready = each.tensors->is_ready(); }));
+    if (is_ready) each.begun(messenger_.send(each.send.peer, each.send.key, each.send.content, each.send.data));
+    if (is_ready || each.ended())
+      sends_.erase(end);
+    else
+      ++at;
+  }
+  not_begun_.store(sends_.size());
+}
+
+void MessageRequests::await_turn(int32_t peer, const messages::Key& key) {
+  const auto is_free = [&] {
+    const std::lock_guard lock(turns_);
+    return std::none_of(sends_.begin(), sends_.end(), [&](const PostedPtr& each) { return each->is_to(peer, key); });
+  };
+  while (not_begun_.load() != 0) {
+    begin_sends();
+    if (is_free()) return;
+    health_.check_no_fault();
+    messenger_.attend(kGpuMs);
+  }
 }
 
 bool MessageRequests::is_idle() {
@@ -77,19 +151,37 @@ void MessageRequests::hurry() noexcept {
   idle_.hurry();
 }
 
+/// Is it a message by now? Throws why it never will be.
+bool MessageRequests::has_begun(Posted& request) {
+  begin_sends();
+  if (request.has_begun()) return true;
+  health_.check_no_fault();
+  const std::optional<Error> error = try_to([&] { static_cast<void>(request.tensors->is_ready()); });
+  const bool is_in_capture = error.has_value() && error->status() == DDP_ERROR_INVALID_STATE;  // of this thread alone
+  if (error.has_value() && !is_in_capture) throw Error(*error);
+  return false;
+}
+
+/// No thread begins it any more, or reads or writes its memory.
+void MessageRequests::close(Posted& request, const std::optional<Error>& error) noexcept {
+  const std::lock_guard lock(turns_);
+  if (request.has_begun()) messenger_.drop(request.message());
+  request.end(error);
+}
+
 // `work` returns whether the message is done. An error that it throws breaks the group; one of the message itself does not.
 template <class Work>
 void MessageRequests::work_on(Posted& request, Work&& work) noexcept {
   bool done = false;
   const auto run = [&] { on_error([&] { done = work(); }, [&](const Error& error) { fail_message(health_, error); }); };
   const std::optional<Error> error = try_to(run);
-  if (error.has_value()) messenger_.drop(request.message);
-  if (error.has_value() || done) request.end(error.has_value() ? error : request.message->error);
+  if (error.has_value()) return close(request, error);
+  if (done) request.end(request.message()->error);
 }
 
 bool MessageRequests::look(Posted& request) {
   if (request.ended()) return true;
-  work_on(request, [&] { return messenger_.test(request.message, request.patience); });
+  work_on(request, [&] { return has_begun(request) && messenger_.test(request.message(), request.patience); });
   return request.ended();
 }
 
@@ -104,9 +196,13 @@ bool MessageRequests::stay(Posted& request, int64_t ms) {
   } const waits(waiting_);
   if (ms == 0) return look(request);
   const os::Deadline end = os::Deadline::in_ms(ms);
-  while (!request.ended()) {
+  for (int32_t looks = 0; !request.ended(); ++looks) {
     const int64_t slice = end.is_never() ? kSliceMs : std::clamp<int64_t>(end.left_ms(), 1, kSliceMs);
-    work_on(request, [&] { return messenger_.wait_for(request.message, request.patience, slice); });
+    work_on(request, [&] {
+      if (has_begun(request)) return messenger_.wait_for(request.message(), request.patience, slice);
+      looks < kQuickLooks ? static_cast<void>(sched_yield()) : messenger_.attend(kGpuMs);
+      return false;
+    });
     if (!request.ended() && end.passed()) return false;
   }
   return true;
@@ -139,7 +235,7 @@ void MessageRequests::work_on_all(const std::vector<PostedPtr>& open, const std:
     if (problem.has_value()) throw Error(*problem);
     for (const PostedPtr& each : open) static_cast<void>(look(*each));
     if (std::none_of(open.begin(), open.end(), [](const PostedPtr& each) { return each->ended(); }))
-      messenger_.attend(kSliceMs);
+      messenger_.attend(not_begun_.load() != 0 ? kGpuMs : kSliceMs);
   };
   static_cast<void>(try_to([&] { on_error(work, [&](const Error& error) { fail_message(health_, error); }); }));
 }
@@ -153,11 +249,10 @@ void MessageRequests::stop(const Error& cause) noexcept {
   if (!thread_.joinable()) return;
   messenger_.wake();
   thread_.join();
-  for (const PostedPtr& each : open_) {
-    messenger_.drop(each->message);
-    each->end(cause);
-  }
+  for (const PostedPtr& each : open_) close(*each, cause);
   open_.clear();
+  const std::lock_guard lock(turns_);
+  sends_.clear();
 }
 
 }  // namespace ddp::group

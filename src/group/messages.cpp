@@ -38,25 +38,25 @@ void check_tag(const char* function, int64_t tag) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: tag is %lld; it is 0 or more", function, static_cast<long long>(tag));
 }
 
-/// One message, which other threads of the rank may send or receive beside this one. NULL if it was posted.
-template <class Begin>
-messages::RequestPtr run_message(Group& group, UserCall call, Posting posting, const Begin& begin) {
+/// One message: body() begins it and waits. Other threads of the rank may send and receive at the same time.
+template <class Body>
+void run_message(Group& group, UserCall call, const Body& body) {
   group.health().check_no_fault();
-  if (posting != nullptr) {
-    const bootstrap::CallState::InMessage inside(group.calls(), bootstrap::posted(call));
-    *posting = group.channels().requests().messages().post(begin());
-    return nullptr;
-  }
   const bootstrap::CallState::InMessage inside(group.calls(), call);
   group.health().check_open();  // again: exit() looks in the other order
-  messages::RequestPtr request;
-  const auto run = [&] {
-    request = begin();
-    group.channels().messenger().wait(request);
-  };
-  on_error(run, [&](const Error& error) { fail_message(group.health(), error); });
-  if (request->error.has_value()) throw Error(*request->error);
-  return request;
+  on_error(body, [&](const Error& error) { fail_message(group.health(), error); });
+}
+
+/// body() begins and posts it.
+template <class Body>
+void post_message(Group& group, UserCall call, const Body& body) {
+  group.health().check_no_fault();
+  const bootstrap::CallState::InMessage inside(group.calls(), bootstrap::posted(call));
+  body();
+}
+
+void check_message(const messages::Request& request) {
+  if (request.error.has_value()) throw Error(*request.error);
 }
 
 void copy(const Tensor& from, const Tensor& to) noexcept {
@@ -227,25 +227,56 @@ void gather_parts(const Group& group, collective::Transport& transport, const Te
 
 }  // namespace
 
-void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag, Posting posting) {
+void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag, void* stream, Posting posting) {
   const char* const name = name_as_made(UserCall::kSend, posting);
   check_peer(group, name, "peer", peer);
   check_tag(name, tag);
-  static_cast<void>(run_message(group, UserCall::kSend, posting, [&] {
-    return group.channels().messenger().send(peer, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
-  }));
+  MessageRequests& posted = group.channels().requests().messages();
+  const messages::Key key{messages::Space::kProgram, tag};
+  if (posting != nullptr)
+    return post_message(group, UserCall::kSend, [&] {
+      const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
+      *posting = posted.post_send({peer, key, content_of(tensor), tensors->read(tensor).data}, tensors);
+    });
+  messages::RequestPtr sent;
+  StagedTensors tensors(group, name, stream);
+  run_message(group, UserCall::kSend, [&] {
+    messages::Messenger& messenger = group.channels().messenger();
+    const Tensor given = tensors.read(tensor);
+    tensors.await();
+    posted.await_turn(peer, key);
+    sent = messenger.send(peer, key, content_of(given), given.data);
+    messenger.wait(sent);
+  });
+  check_message(*sent);
 }
 
-int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int64_t tag, Posting posting) {
+int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int64_t tag, void* stream, Posting posting) {
   const char* const name = name_as_made(UserCall::kReceive, posting);
   if (source != DDP_ANY_SOURCE) check_peer(group, name, "source", source);
   if (group.size() == 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: the group has no other rank to receive from", name);
   check_tag(name, tag);
-  const messages::RequestPtr received = run_message(group, UserCall::kReceive, posting, [&] {
-    return group.channels().messenger().receive(source, {messages::Space::kProgram, tag}, content_of(tensor), tensor.data);
+  const auto begin = [&](StagedTensors& tensors) {
+    const Tensor taken = tensors.write(tensor);
+    return group.channels().messenger().receive(source, {messages::Space::kProgram, tag}, content_of(taken), taken.data);
+  };
+  if (posting != nullptr) {
+    const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
+    post_message(group, UserCall::kReceive,
+                 [&] { *posting = group.channels().requests().messages().post_receive(begin(*tensors), tensors); });
+    if (tensors->delivers()) (*posting)->at_end([tensors] { tensors->deliver(); });
+    return -1;
+  }
+  StagedTensors tensors(group, name, stream);
+  messages::RequestPtr received;
+  run_message(group, UserCall::kReceive, [&] {
+    received = begin(tensors);
+    group.channels().messenger().wait(received);
+    if (!received->error.has_value()) tensors.deliver();
   });
-  return received == nullptr ? -1 : received->source;
+  check_message(*received);
+  return received->source;
 }
 
 void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, void* stream, Posting posting) {
@@ -257,35 +288,42 @@ void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, voi
               [real, op, root, stream](const Sequence& in) { in.transport.reduce(real, op, root, stream); });
 }
 
-void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root, Posting posting) {
+void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root, void* stream, Posting posting) {
   check_root_tensor(group, name_as_made(UserCall::kGather, posting), "output", output, input, root);
-  const Tensor whole = group.rank() == root ? *output : Tensor();
-  run_or_post(group, UserCall::kGather, posting, [&group, input, whole, root](const Sequence& in) {
-    in.transport.meet(collective::stamp_of(Collective::kGather, input, DDP_SUM, root));
-    if (group.rank() != root) return exchange(group, in, {{root, input}}, {});
-    std::vector<Parcel> received;
-    for (int32_t rank = 0; rank < group.size(); ++rank)
-      if (rank != root) received.push_back({rank, part_of(whole, group.size(), rank)});
-    copy(input, part_of(whole, group.size(), root));
-    if (group.size() > 1) exchange(group, in, {}, received);
+  const bool is_root = group.rank() == root;
+  run_or_post(group, UserCall::kGather, stream, posting, [&](StagedTensors& tensors) {
+    const Tensor mine = tensors.read(input), all = is_root ? tensors.write(*output) : Tensor();
+    return [&group, mine, all, root](const Sequence& in) {
+      in.transport.meet(collective::stamp_of(Collective::kGather, mine, DDP_SUM, root));
+      if (group.rank() != root) return exchange(group, in, {{root, mine}}, {});
+      std::vector<Parcel> received;
+      for (int32_t rank = 0; rank < group.size(); ++rank)
+        if (rank != root) received.push_back({rank, part_of(all, group.size(), rank)});
+      copy(mine, part_of(all, group.size(), root));
+      if (group.size() > 1) exchange(group, in, {}, received);
+    };
   });
 }
 
-void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root, Posting posting) {
+void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root, void* stream, Posting posting) {
   check_root_tensor(group, name_as_made(UserCall::kScatter, posting), "input", input, output, root);
-  const Tensor whole = group.rank() == root ? *input : Tensor();
-  run_or_post(group, UserCall::kScatter, posting, [&group, whole, output, root](const Sequence& in) {
-    in.transport.meet(collective::stamp_of(Collective::kScatter, output, DDP_SUM, root));
-    if (group.rank() != root) return exchange(group, in, {}, {{root, output}});
-    std::vector<Parcel> sent;
-    for (int32_t rank = 0; rank < group.size(); ++rank)
-      if (rank != root) sent.push_back({rank, part_of(whole, group.size(), rank)});
-    if (group.size() > 1) exchange(group, in, sent, {});
-    copy(part_of(whole, group.size(), root), output);
+  const bool is_root = group.rank() == root;
+  run_or_post(group, UserCall::kScatter, stream, posting, [&](StagedTensors& tensors) {
+    const Tensor all = is_root ? tensors.read(*input) : Tensor(), mine = tensors.write(output);
+    return [&group, all, mine, root](const Sequence& in) {
+      in.transport.meet(collective::stamp_of(Collective::kScatter, mine, DDP_SUM, root));
+      if (group.rank() != root) return exchange(group, in, {}, {{root, mine}});
+      std::vector<Parcel> sent;
+      for (int32_t rank = 0; rank < group.size(); ++rank)
+        if (rank != root) sent.push_back({rank, part_of(all, group.size(), rank)});
+      if (group.size() > 1) exchange(group, in, sent, {});
+      copy(part_of(all, group.size(), root), mine);
+    };
   });
 }
 
-void all_to_all(Group& group, const Tensor& input, const Tensor& output, ExchangeCounts counts, Posting posting) {
+void all_to_all(Group& group, const Tensor& input, const Tensor& output, ExchangeCounts counts, void* stream,
+                Posting posting) {
   const char* const name = name_as_made(UserCall::kAllToAll, posting);
   if (input.dtype != output.dtype)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: input is %s, but output is %s", name, describe(input).c_str(),
@@ -296,15 +334,17 @@ void all_to_all(Group& group, const Tensor& input, const Tensor& output, Exchang
   std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
   mine.insert(mine.end(), sent.begin(), sent.end());
   mine.insert(mine.end(), received.begin(), received.end());
-  run_or_post(group, UserCall::kAllToAll, posting,
-              [&group, name, mine, from = parts_of(input, sent), to = parts_of(output, received)](const Sequence& in) {
-                check_exchange(group, name, exchange_numbers(group, in, mine));
-                exchange_parts(group, in, from, to);
-              });
+  run_or_post(group, UserCall::kAllToAll, stream, posting, [&](StagedTensors& tensors) {
+    return [&group, name, mine, from = parts_of(tensors.read(input), sent),
+            to = parts_of(tensors.write(output), received)](const Sequence& in) {
+      check_exchange(group, name, exchange_numbers(group, in, mine));
+      exchange_parts(group, in, from, to);
+    };
+  });
 }
 
 void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts,
-                       Posting posting) {
+                       void* stream, Posting posting) {
   const char* const name = name_as_made(UserCall::kAllGatherCounts, posting);
   check_counts(name, "counts", counts, output);
   const auto self = static_cast<size_t>(group.rank());
@@ -314,11 +354,13 @@ void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, 
                      static_cast<long long>(counts[self]));
   std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
   mine.insert(mine.end(), counts.begin(), counts.end());
-  run_or_post(group, UserCall::kAllGatherCounts, posting,
-              [&group, name, mine, input, parts = parts_of(output, counts)](const Sequence& in) {
-                check_equal(group, name, exchange_numbers(group, in, mine), mine.size());
-                gather_parts(group, in.transport, input, parts);
-              });
+  run_or_post(group, UserCall::kAllGatherCounts, stream, posting, [&](StagedTensors& tensors) {
+    return [&group, name, mine, given = tensors.read(input),
+            parts = parts_of(tensors.write(output), counts)](const Sequence& in) {
+      check_equal(group, name, exchange_numbers(group, in, mine), mine.size());
+      gather_parts(group, in.transport, given, parts);
+    };
+  });
 }
 
 }  // namespace ddp::group

@@ -9,9 +9,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -49,17 +51,22 @@ class Request {
   [[nodiscard]] bool test() {
     if (!ended() && !look()) return false;
     check();
+    conclude();
     return true;
   }
   /// The same, after `ms` at most. This thread may work on it itself.
   [[nodiscard]] bool wait(int64_t ms) {
     if (!ended() && !stay(ms)) return false;
     check();
+    conclude();
     return true;
   }
   /// The last call. On return its memory is not used any more: a receive for which nothing has come is withdrawn, and
   /// anything else is waited for.
   void release() noexcept;
+  /// The first thread that finds a good end by test() or wait() calls this before it returns. If it throws, the next one
+  /// tries again. Set before the program has the request.
+  void at_end(std::function<void()> conclude) { conclude_ = std::move(conclude); }
   /// Of a receive that has ended: the rank that sent; else -1.
   [[nodiscard]] virtual int32_t source() const noexcept { return -1; }
 
@@ -76,13 +83,19 @@ class Request {
   void check() const {
     if (error_.has_value()) throw Error(*error_);
   }
+  void conclude() {
+    if (!conclude_) return;
+    conclude_();
+    conclude_ = nullptr;
+  }
   [[nodiscard]] virtual bool look() = 0;
   [[nodiscard]] virtual bool stay(int64_t ms) = 0;
   /// False: it has to be waited for.
   [[nodiscard]] virtual bool withdraw() { return false; }
 
   std::atomic<bool> ended_{false};
-  std::mutex mutex_;  // guards what follows; error_ does not change once it has ended
+  std::function<void()> conclude_;  // of the threads that test and wait
+  std::mutex mutex_;                // guards what follows; error_ does not change once it has ended
   std::optional<Error> error_;
   std::vector<Waker*> wakers_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages from one rank to one other, and the collectives that are made of them, on every transport: threads, shared
-// memory, Gloo, and hosts with two ranks each.
+// memory, Gloo, and hosts with two ranks each; those that take tensors on a GPU there too, with the same numbers.
 #include "group/messages.hpp"
 
 #include <cstring>
@@ -12,7 +12,7 @@
 
 #include "control/call_state.hpp"
 #include "ddp/messages.h"
-#include "support/group_paths.hpp"
+#include "support/path_array.hpp"
 #include "support/sum_oracle.hpp"
 
 using namespace ddp;
@@ -34,44 +34,45 @@ Tensor tensor_of(std::vector<float>& values) {
   return flat_tensor(values.data(), DDP_F32, static_cast<int64_t>(values.size()));
 }
 
-void send(group::Group& group, std::vector<float> values, int32_t peer, int64_t tag) {
-  group::send_message(group, tensor_of(values), peer, tag);
+void send(group::Group& group, std::vector<float> values, int32_t peer, int64_t tag, Path path = Path::kLocal) {
+  PathArray given(path, group, std::move(values));
+  group::send_message(group, given.tensor(), peer, tag);
 }
 
 /// It has to be what `numbers` gives.
-void receive(group::Group& group, int from, int64_t count, int64_t tag) {
-  std::vector<float> values(static_cast<size_t>(count), -1);
-  expect_equal(group::receive_message(group, tensor_of(values), from, tag), from, "the sender");
-  expect(values == numbers(from, group.rank(), count),
+void receive(group::Group& group, int from, int64_t count, int64_t tag, Path path = Path::kLocal) {
+  PathArray taken(path, group, count);
+  expect_equal(group::receive_message(group, taken.tensor(), from, tag), from, "the sender");
+  expect(taken.values() == numbers(from, group.rank(), count),
          "message of " + std::to_string(count) + " from " + std::to_string(from));
 }
 
-ddp_case_on(kEveryHostPath, each_pair_exchanges_every_size) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, each_pair_exchanges_every_size) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     for (const int64_t count : kCounts)
       for (int low = 0; low < kRanks; ++low)
         for (int high = low + 1; high < kRanks; ++high)
           for (const auto& [from, to] : {std::pair(low, high), std::pair(high, low)}) {
-            if (rank == from) send(group, numbers(from, to, count), to, count);
-            if (rank == to) receive(group, from, count, count);
+            if (rank == from) send(group, numbers(from, to, count), to, count, path);
+            if (rank == to) receive(group, from, count, count, path);
           }
     group.barrier();
   });
 }
 
-ddp_case_on(kEveryHostPath, a_ring_passes_large_messages_on_at_the_same_time) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, a_ring_passes_large_messages_on_at_the_same_time) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     const int next = (rank + 1) % kRanks, before = (rank + kRanks - 1) % kRanks;
     for (int turn = 0; turn < 5; ++turn) {
       std::string failure;
       std::thread sender([&] {  // one thread sends while another receives
         try {
-          send(group, numbers(rank, next, 300'000), next, turn);
+          send(group, numbers(rank, next, 300'000), next, turn, path);
         } catch (const std::exception& error) {
           failure = error.what();
         }
       });
-      receive(group, before, 300'000, turn);
+      receive(group, before, 300'000, turn, path);
       sender.join();
       expect(failure.empty(), failure);
     }
@@ -79,17 +80,17 @@ ddp_case_on(kEveryHostPath, a_ring_passes_large_messages_on_at_the_same_time) {
   });
 }
 
-ddp_case_on(kEveryHostPath, any_source_receives_of_all) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, any_source_receives_of_all) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     constexpr int kEach = 5;
     if (rank != 2)
-      for (int n = 0; n < kEach; ++n) send(group, numbers(rank, n, 100 + 20'000 * (n % 2)), 2, n);
+      for (int n = 0; n < kEach; ++n) send(group, numbers(rank, n, 100 + 20'000 * (n % 2)), 2, n, path);
     std::vector<int> seen(kRanks);
     for (int n = 0; rank == 2 && n < kEach; ++n)
       for (int each = 0; each < kRanks - 1; ++each) {
-        std::vector<float> values(static_cast<size_t>(100 + 20'000 * (n % 2)));
-        const int32_t from = group::receive_message(group, tensor_of(values), DDP_ANY_SOURCE, n);
-        expect(values == numbers(from, n, static_cast<int64_t>(values.size())), "message of " + std::to_string(from));
+        PathArray taken(path, group, 100 + 20'000 * (n % 2));
+        const int32_t from = group::receive_message(group, taken.tensor(), DDP_ANY_SOURCE, n);
+        expect(taken.values() == numbers(from, n, taken.tensor().count), "message of " + std::to_string(from));
         ++seen[static_cast<size_t>(from)];
       }
     for (int from = 0; rank == 2 && from < kRanks; ++from)
@@ -110,45 +111,46 @@ ddp_case_on(kEveryHostPath, messages_and_collectives_do_not_meet) {
   });
 }
 
-ddp_case_on(kEveryHostPath, a_message_of_another_type_is_a_mismatch_and_the_group_stays) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    std::vector<float> values = numbers(0, 1, 100'000);
+ddp_case_on(kEveryPath, a_message_of_another_type_is_a_mismatch_and_the_group_stays) {
+  run_on(path, 2, [path](group::Group& group, int rank) {
+    PathArray array(path, group, numbers(0, 1, 100'000));
+    Tensor other_type = array.tensor();
+    other_type.dtype = DDP_I32;
     std::string text;
     if (rank == 0)
-      text = expect_error(DDP_ERROR_MISMATCH, [&] { group::send_message(group, tensor_of(values), 1, 6); });
+      text = expect_error(DDP_ERROR_MISMATCH, [&] { group::send_message(group, array.tensor(), 1, 6); });
     else
-      text = expect_error(DDP_ERROR_MISMATCH, [&] {
-        static_cast<void>(group::receive_message(group, flat_tensor(values.data(), DDP_I32, 100'000), 0, 6));
-      });
+      text = expect_error(DDP_ERROR_MISMATCH, [&] { static_cast<void>(group::receive_message(group, other_type, 0, 6)); });
     expect_contains(text, "100000 F32 elements with tag 6");
     expect_contains(text, "100000 I32 elements");
     group.barrier();
-    if (rank == 0) send(group, numbers(0, 1, 7), 1, 6);
-    if (rank == 1) receive(group, 0, 7, 6);
+    if (rank == 0) send(group, numbers(0, 1, 7), 1, 6, path);
+    if (rank == 1) receive(group, 0, 7, 6, path);
     group.barrier();
   });
 }
 
-ddp_case_on(kEveryHostPath, gather_and_scatter_move_the_right_parts) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, gather_and_scatter_move_the_right_parts) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     for (const int64_t count : kCounts)
       for (int root = 0; root < kRanks; ++root) {
-        std::vector<float> mine = numbers(rank, root, count), all, part(static_cast<size_t>(count), -1);
-        if (rank == root) all.resize(static_cast<size_t>(count * kRanks));
-        const Tensor whole = tensor_of(all);
-        group::gather(group, tensor_of(mine), rank == root ? &whole : nullptr, root);
+        PathArray mine(path, group, numbers(rank, root, count)), part(path, group, count),
+            all(path, group, rank == root ? count * kRanks : 0);
+        const Tensor whole = all.tensor();
+        group::gather(group, mine.tensor(), rank == root ? &whole : nullptr, root);
+        const std::vector<float> got = all.values();
         for (int from = 0; rank == root && from < kRanks; ++from)
           expect(
-              std::vector<float>(all.begin() + from * count, all.begin() + (from + 1) * count) == numbers(from, root, count),
+              std::vector<float>(got.begin() + from * count, got.begin() + (from + 1) * count) == numbers(from, root, count),
               "gathered part");
-        group::scatter(group, rank == root ? &whole : nullptr, tensor_of(part), root);
-        expect(part == mine, "the part comes back");
+        group::scatter(group, rank == root ? &whole : nullptr, part.tensor(), root);
+        expect(part.values() == numbers(rank, root, count), "the part comes back");
       }
   });
 }
 
-ddp_case_on(kEveryHostPath, each_rank_gives_each_other_one_a_part) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, each_rank_gives_each_other_one_a_part) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     for (const bool uneven : {false, true})
       for (const int64_t unit : {int64_t{3}, int64_t{40'000}}) {
         const auto count = [&](int from, int to) { return uneven ? unit * ((from + 2 * to) % 3) : unit; };
@@ -161,36 +163,36 @@ ddp_case_on(kEveryHostPath, each_rank_gives_each_other_one_a_part) {
           wanted.insert(wanted.end(), taken.begin(), taken.end());
           if (uneven) counts.sent.push_back(count(rank, other)), counts.received.push_back(count(other, rank));
         }
-        std::vector<float> output(wanted.size(), -1);
-        group::all_to_all(group, tensor_of(input), tensor_of(output), counts);
-        expect(output == wanted, uneven ? "uneven parts" : "even parts");
+        PathArray given(path, group, input), output(path, group, static_cast<int64_t>(wanted.size()));
+        group::all_to_all(group, given.tensor(), output.tensor(), counts);
+        expect(output.values() == wanted, uneven ? "uneven parts" : "even parts");
       }
   });
 }
 
-ddp_case_on(kEveryHostPath, counts_that_do_not_fit_are_a_mismatch_on_all_ranks) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
-    std::vector<float> input(8), output(8, -1);
+ddp_case_on(kEveryPath, counts_that_do_not_fit_are_a_mismatch_on_all_ranks) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
+    PathArray input(path, group, 8), output(path, group, 8), two(path, group, 2);
     group::ExchangeCounts counts{{2, 2, 2, 2}, {2, 2, 2, 2}};
     if (rank == 1) counts.sent = {2, 2, 1, 3};
     const std::string text =
-        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_to_all(group, tensor_of(input), tensor_of(output), counts); });
+        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_to_all(group, input.tensor(), output.tensor(), counts); });
     expect_contains(text, "rank 1 (");
     expect_contains(text, "sends rank 2 (");
     expect_contains(text, "1 elements, which expects 2 of it");
-    expect(output == std::vector<float>(8, -1), "nothing is written");
+    expect(output.values() == std::vector<float>(8, -1), "nothing is written");
     std::vector<int64_t> gives{2, 2, 2, 2};
     if (rank == 2) gives = {2, 2, 2, 3};
-    std::vector<float> all(static_cast<size_t>(std::accumulate(gives.begin(), gives.end(), int64_t{0}))), two(2);
+    PathArray all(path, group, std::accumulate(gives.begin(), gives.end(), int64_t{0}));
     expect_contains(
-        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_gather_counts(group, tensor_of(two), tensor_of(all), gives); }),
+        expect_error(DDP_ERROR_MISMATCH, [&] { group::all_gather_counts(group, two.tensor(), all.tensor(), gives); }),
         "rank 2 (");
     group.barrier();
   });
 }
 
-ddp_case_on(kEveryHostPath, tensors_of_different_sizes_are_gathered) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, tensors_of_different_sizes_are_gathered) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     for (const int64_t unit : {int64_t{0}, int64_t{5}, int64_t{30'000}}) {
       std::vector<int64_t> counts;
       std::vector<float> wanted;
@@ -199,9 +201,10 @@ ddp_case_on(kEveryHostPath, tensors_of_different_sizes_are_gathered) {
         const std::vector<float> part = numbers(from, 9, counts.back());
         wanted.insert(wanted.end(), part.begin(), part.end());
       }
-      std::vector<float> mine = numbers(rank, 9, counts[static_cast<size_t>(rank)]), all(wanted.size(), -1);
-      group::all_gather_counts(group, tensor_of(mine), tensor_of(all), counts);
-      expect(all == wanted, "gathered parts of " + std::to_string(unit));
+      PathArray mine(path, group, numbers(rank, 9, counts[static_cast<size_t>(rank)])),
+          all(path, group, static_cast<int64_t>(wanted.size()));
+      group::all_gather_counts(group, mine.tensor(), all.tensor(), counts);
+      expect(all.values() == wanted, "gathered parts of " + std::to_string(unit));
     }
   });
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,7 +13,7 @@
 #include "ddp/messages.h"
 #include "group/channels.hpp"
 #include "group/messages.hpp"
-#include "support/group_paths.hpp"
+#include "support/path_array.hpp"
 
 using namespace ddp;
 using namespace ddp::test;
@@ -36,105 +37,111 @@ Tensor tensor_of(std::vector<float>& values) {
   return flat_tensor(values.data(), DDP_F32, static_cast<int64_t>(values.size()));
 }
 
-/// One posted call with its result, the result of the blocking call, and its request.
+/// One collective: its input, and the output that a rank looks at afterwards.
 struct Call {
-  std::vector<float> input, output, wanted;
-  RequestPtr request;
+  Path path;
+  int kind;
+  std::vector<float> numbers, wanted{};  // wanted: of the blocking call
+  std::unique_ptr<PathArray> input{}, output{};
+  RequestPtr request{};
+
+  void make(group::Group& group, RequestPtr* posting);
+  /// A posted one: made before as a blocking call.
+  void post(group::Group& group) { make(group, &request); }
   void check() const {
     expect(request->wait(Request::kForEver), "it has ended");
-    expect(std::memcmp(output.data(), wanted.data(), wanted.size() * sizeof(float)) == 0, "the bits of the blocking call");
+    const std::vector<float>& got = output->values();
+    expect(std::memcmp(got.data(), wanted.data(), wanted.size() * sizeof(float)) == 0, "the bits of the blocking call");
   }
 };
+constexpr int kKinds = 10;
 
-/// `kind`-th collective on `count` elements, into what a rank looks at afterwards; posted or not.
-void make(group::Group& group, int kind, std::vector<float>& input, std::vector<float>& output, RequestPtr* posting) {
+void Call::make(group::Group& group, RequestPtr* posting) {
   const int rank = group.rank(), root = kind % kRanks;
-  const auto count = static_cast<int64_t>(input.size());
-  std::vector<int64_t> counts;
-  for (int64_t each = 0; each < kRanks; ++each) counts.push_back(each == rank ? count : count / 2 + each);
-  const Tensor in = tensor_of(input);
+  const auto count = static_cast<int64_t>(numbers.size());
+  input = std::make_unique<PathArray>(path, group, numbers);
+  output = std::make_unique<PathArray>(path, group, numbers);
+  const Tensor in = input->tensor(), in_place = output->tensor();
   const auto sized = [&](int64_t elements) {
-    output.assign(static_cast<size_t>(elements), -1);
-    return tensor_of(output);
+    output = std::make_unique<PathArray>(path, group, elements);
+    return output->tensor();
   };
   switch (kind) {
-    case 0: output = input; return group.all_reduce(tensor_of(output), DDP_SUM, nullptr, posting);
-    case 1: output = input; return group.all_reduce(tensor_of(output), DDP_AVERAGE, nullptr, posting);
+    case 0: return group.all_reduce(in_place, DDP_SUM, nullptr, posting);
+    case 1: return group.all_reduce(in_place, DDP_AVERAGE, nullptr, posting);
     case 2: return group.all_gather(in, sized(count * kRanks), nullptr, posting);
     case 3:
       return group.reduce_scatter(flat_part(in, 0, count / kRanks * kRanks), sized(count / kRanks), DDP_SUM, nullptr,
                                   posting);
-    case 4: output = input; return group.broadcast(tensor_of(output), root, nullptr, posting);
+    case 4: return group.broadcast(in_place, root, nullptr, posting);
     case 5: return group.barrier(posting);
     case 6: {
       const Tensor all = sized(rank == root ? count * kRanks : 0);
-      return group::gather(group, in, rank == root ? &all : nullptr, root, posting);
+      return group::gather(group, in, rank == root ? &all : nullptr, root, nullptr, posting);
     }
     case 7: {
       const Tensor part = sized(count / kRanks), whole = flat_part(in, 0, count / kRanks * kRanks);
-      return group::scatter(group, rank == root ? &whole : nullptr, part, root, posting);
+      return group::scatter(group, rank == root ? &whole : nullptr, part, root, nullptr, posting);
     }
     case 8: {
       const int64_t whole = count / kRanks * kRanks;
-      return group::all_to_all(group, flat_part(in, 0, whole), sized(whole), {}, posting);
+      return group::all_to_all(group, flat_part(in, 0, whole), sized(whole), {}, nullptr, posting);
     }
     default: {
       std::vector<int64_t> given;
       for (int64_t from = 0; from < kRanks; ++from) given.push_back(count == 0 ? 0 : 1 + count / (from + 1));
       int64_t sum = 0;
       for (const int64_t each : given) sum += each;
-      const int64_t mine = given[static_cast<size_t>(rank)];
-      input.resize(static_cast<size_t>(mine), static_cast<float>(rank));
-      return group::all_gather_counts(group, tensor_of(input), sized(sum), given, posting);
+      std::vector<float> mine = numbers;
+      mine.resize(static_cast<size_t>(given[static_cast<size_t>(rank)]), static_cast<float>(rank));
+      input = std::make_unique<PathArray>(path, group, mine);
+      return group::all_gather_counts(group, input->tensor(), sized(sum), given, nullptr, posting);
     }
   }
 }
-constexpr int kKinds = 10;
 
-Call prepared(group::Group& group, int kind, int64_t count) {
-  Call call;
-  call.input = numbers(group.rank(), kind, count);
-  std::vector<float> input = call.input;
-  make(group, kind, input, call.wanted, nullptr);
+Call prepared(Path path, group::Group& group, int kind, int64_t count) {
+  Call call{path, kind, numbers(group.rank(), kind, count)};
+  call.make(group, nullptr);
+  call.wanted = call.output->values();
   return call;
 }
 
-ddp_case_on(kEveryHostPath, every_collective_has_the_bits_of_its_blocking_form) {
-  run_on(path, kRanks, [](group::Group& group, int) {
+ddp_case_on(kEveryPath, every_collective_has_the_bits_of_its_blocking_form) {
+  run_on(path, kRanks, [path](group::Group& group, int) {
     for (const int64_t count : kSizes)
       for (int kind = 0; kind < kKinds; ++kind) {
-        Call call = prepared(group, kind, count);
-        make(group, kind, call.input, call.output, &call.request);
+        Call call = prepared(path, group, kind, count);
+        call.post(group);
         call.check();
       }
     expect(group.channels().requests().is_idle(), "nothing is left");
   });
 }
 
-ddp_case_on(kEveryHostPath, many_are_open_and_waited_for_in_any_order) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, many_are_open_and_waited_for_in_any_order) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     std::vector<Call> calls;
     calls.reserve(3 * kKinds);
     for (int turn = 0; turn < 3; ++turn)
-      for (int kind = 0; kind < kKinds; ++kind) calls.push_back(prepared(group, kind, kSizes[(turn + kind) % 5]));
-    for (size_t at = 0; at < calls.size(); ++at)
-      make(group, static_cast<int>(at) % kKinds, calls[at].input, calls[at].output, &calls[at].request);
+      for (int kind = 0; kind < kKinds; ++kind) calls.push_back(prepared(path, group, kind, kSizes[(turn + kind) % 5]));
+    for (Call& call : calls) call.post(group);
     for (size_t at = 0; at < calls.size(); ++at)  // another order on each rank
       calls[(at * 7 + static_cast<size_t>(rank) * 11) % calls.size()].check();
   });
 }
 
 ddp_case_on(kEveryHostPath, blocking_calls_are_made_meanwhile) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
+  run_on(path, kRanks, [path](group::Group& group, int rank) {
     RequestPtr first;
     group.barrier(&first);  // all ranks open the channel here
     for (int turn = 0; turn < 20; ++turn) {
-      Call call = prepared(group, turn % kKinds, 5000);
-      if (rank % 2 == 0) make(group, turn % kKinds, call.input, call.output, &call.request);
+      Call call = prepared(path, group, turn % kKinds, 5000);
+      if (rank % 2 == 0) call.post(group);
       float sum = 1;
       group.all_reduce(flat_tensor(&sum, DDP_F32, 1), DDP_SUM);
       expect_equal(sum, static_cast<float>(kRanks), "the sum");
-      if (rank % 2 == 1) make(group, turn % kKinds, call.input, call.output, &call.request);
+      if (rank % 2 == 1) call.post(group);
       call.check();
     }
   });
@@ -158,9 +165,9 @@ ddp_case_on(kEveryHostPath, what_nobody_waits_for_goes_on) {
     RequestPtr reduced, moved;
     group.all_reduce(tensor_of(sum), DDP_SUM, nullptr, &reduced);
     if (rank == 0)
-      group::send_message(group, tensor_of(large), 1, 3, &moved);
+      group::send_message(group, tensor_of(large), 1, 3, nullptr, &moved);
     else
-      group::receive_message(group, tensor_of(got), 0, 3, &moved);
+      group::receive_message(group, tensor_of(got), 0, 3, nullptr, &moved);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     const auto all = [&] { return reduced->ended() && moved->ended(); };
     while (!all() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -171,24 +178,26 @@ ddp_case_on(kEveryHostPath, what_nobody_waits_for_goes_on) {
   });
 }
 
-ddp_case_on(kEveryHostPath, messages_are_received_in_the_order_of_posting) {
-  run_on(path, 2, [](group::Group& group, int rank) {
+ddp_case_on(kEveryPath, messages_are_received_in_the_order_of_posting) {
+  run_on(path, 2, [path](group::Group& group, int rank) {
     const int other = 1 - rank;
-    std::vector<std::vector<float>> sent, got;
+    std::vector<std::unique_ptr<PathArray>> sent, got;
     std::vector<RequestPtr> requests;
     constexpr size_t kMessages = 15;
     for (size_t at = 0; at < kMessages; ++at) {
-      sent.push_back(numbers(rank, static_cast<int>(at), kSizes[at % 5]));
-      got.emplace_back(static_cast<size_t>(kSizes[at % 5]), -1.0F);
+      const Path home = at % 4 == 3 ? Path::kLocal : path;  // with some of the host among those of a GPU
+      sent.push_back(std::make_unique<PathArray>(home, group, numbers(rank, static_cast<int>(at), kSizes[at % 5])));
+      got.push_back(std::make_unique<PathArray>(path, group, kSizes[at % 5]));
     }
     for (size_t at = 0; at < kMessages; ++at)
-      group::receive_message(group, tensor_of(got[at]), at % 2 == 0 ? other : DDP_ANY_SOURCE, 4, &requests.emplace_back());
+      group::receive_message(group, got[at]->tensor(), at % 2 == 0 ? other : DDP_ANY_SOURCE, 4, nullptr,
+                             &requests.emplace_back());
     for (size_t at = 0; at < kMessages; ++at)
-      group::send_message(group, tensor_of(sent[at]), other, 4, &requests.emplace_back());
+      group::send_message(group, sent[at]->tensor(), other, 4, nullptr, &requests.emplace_back());
     for (size_t at = requests.size(); at-- > 0;) expect(requests[at]->wait(Request::kForEver), "it has ended");
     for (size_t at = 0; at < kMessages; ++at) {
       expect_equal(requests[at]->source(), other, "the sender");
-      expect(got[at] == numbers(other, static_cast<int>(at), kSizes[at % 5]), "message " + std::to_string(at));
+      expect(got[at]->values() == numbers(other, static_cast<int>(at), kSizes[at % 5]), "message " + std::to_string(at));
     }
     group.barrier();
   });
@@ -199,8 +208,8 @@ ddp_case_on(kEveryHostPath, the_first_of_several_is_found) {
     std::vector<float> never(1), soon(1, static_cast<float>(rank)), sum(1, 1);
     std::vector<RequestPtr> requests(3);
     int32_t found = -2;
-    group::receive_message(group, tensor_of(never), 1 - rank, 1, &requests[0]);
-    group::receive_message(group, tensor_of(soon), 1 - rank, 2, &requests[1]);
+    group::receive_message(group, tensor_of(never), 1 - rank, 1, nullptr, &requests[0]);
+    group::receive_message(group, tensor_of(soon), 1 - rank, 2, nullptr, &requests[1]);
     expect_equal(group::wait_any({requests[0], requests[1]}, 20, &found), -1, "none has come");
     group.barrier();
     std::vector<float> mine(1, static_cast<float>(10 + rank));
@@ -224,7 +233,8 @@ ddp_case_on(kEveryHostPath, counts_that_do_not_fit_are_the_error_of_the_request)
   run_on(path, 2, [](group::Group& group, int rank) {
     std::vector<float> input(4), output(4, -1);
     RequestPtr wrong, next;
-    group::all_to_all(group, tensor_of(input), tensor_of(output), {{2, 2}, {rank == 0 ? 1 : 2, rank == 0 ? 3 : 2}}, &wrong);
+    group::all_to_all(group, tensor_of(input), tensor_of(output), {{2, 2}, {rank == 0 ? 1 : 2, rank == 0 ? 3 : 2}}, nullptr,
+                      &wrong);
     group.barrier(&next);
     for (int time = 0; time < 2; ++time)
       expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { static_cast<void>(wrong->wait(Request::kForEver)); }),
@@ -307,8 +317,8 @@ ddp_case_on(kEveryHostPath, a_thread_hears_of_what_another_has_moved) {
       group::send_message(group, tensor_of(one), other, 1);
     } else {
       RequestPtr first, second;
-      group::receive_message(group, tensor_of(one), other, 1, &first);
-      group::receive_message(group, tensor_of(two), other, 2, &second);
+      group::receive_message(group, tensor_of(one), other, 1, nullptr, &first);
+      group::receive_message(group, tensor_of(two), other, 2, nullptr, &second);
       std::thread waits([&] { static_cast<void>(first->wait(Request::kForEver)); });
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       int32_t found = -1;
@@ -329,7 +339,7 @@ ddp_case_on(kEveryHostPath, an_abort_ends_all) {
     std::vector<RequestPtr> requests(4);
     group.barrier(&requests[0]);
     expect(requests[0]->wait(Request::kForEver), "the first");
-    group::receive_message(group, tensor_of(nothing), 1 - rank, 9, &requests[1]);
+    group::receive_message(group, tensor_of(nothing), 1 - rank, 9, nullptr, &requests[1]);
     if (rank == 0) {
       group.all_reduce(tensor_of(values), DDP_SUM, nullptr, &requests[2]);
       group.barrier(&requests[3]);
@@ -357,13 +367,13 @@ ddp_case_on(kEveryHostPath, a_group_that_is_left_ends_what_is_open) {
     expect(requests[0]->wait(Request::kForEver), "the first");
     if (rank == 0) {
       group.barrier(&requests[0]);
-      group::receive_message(group, tensor_of(nothing), 1, 2, &requests[1]);
+      group::receive_message(group, tensor_of(nothing), 1, 2, nullptr, &requests[1]);
       group.close();
       for (const RequestPtr& each : requests)
         expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(each->wait(Request::kForEver)); });
       expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(&requests[0]); });
     } else {
-      group::receive_message(group, tensor_of(nothing), 0, 2, &requests[1]);
+      group::receive_message(group, tensor_of(nothing), 0, 2, nullptr, &requests[1]);
       expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { static_cast<void>(requests[1]->wait(Request::kForEver)); }),
                       "rank 0 (");
     }

@@ -747,13 +747,13 @@ not received; a longer one, or one more, waits for its receive.
 - `tensor`: not changed until the call returns; any size, also empty
 - `peer`: rank of the receiver; not this rank
 - `tag`: 0 or more, for ddp_group_receive to tell messages apart
-- `stream`: NULL; for tensors on a GPU, which are not sent yet
+- `stream`: of a tensor on a GPU
 Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
 from a function that the library has called.
-Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
-type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
-has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
-ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
+another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
+copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
+PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
 """
 function ddp_group_send(group, tensor, peer, tag, stream)
     return ccall((:ddp_group_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Cvoid}), group,
@@ -769,7 +769,7 @@ Receive a tensor that another rank sends with the same tag, type and number of e
        from run to run, and so may what is computed from it
 - `tag`: 0 or more
 - `out_source`: the rank that sent; may be NULL
-- `stream`: NULL; for tensors on a GPU, which are not sent yet
+- `stream`: of a tensor on a GPU; the received values are there in its order
 Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
 Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
 the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
@@ -805,9 +805,9 @@ Collect the tensors of all ranks on one rank.
 - `output`: size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
        On the other ranks NULL is allowed
 - `root`: rank that collects; equal on all ranks
-- `stream`: NULL
+- `stream`: of tensors on a GPU
 Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
-NOT_SUPPORTED (a GPU). Since 0.1.
+NOT_SUPPORTED, INVALID_STATE. Since 0.1.
 """
 function ddp_group_gather(group, input, output, root, stream)
     return ccall((:ddp_group_gather, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Ptr{ddp_tensor}, Int32,
@@ -821,7 +821,7 @@ Give each rank a part of one rank's tensor.
 - `input`: size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
 - `output`: n elements, the same n and type on all ranks; may be the own part of `input`
 - `root`: rank that gives; equal on all ranks
-- `stream`: NULL
+- `stream`: of tensors on a GPU
 Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
 """
 function ddp_group_scatter(group, input, output, root, stream)
@@ -838,7 +838,7 @@ Give each rank a part of this rank's tensor, and get one of each: the parts lie 
 - `input_counts`: for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
        for each
 - `output_counts`: for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
-- `stream`: NULL
+- `stream`: of tensors on a GPU
 Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
 Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
 both are named, nothing is written, and the group stays whole). Since 0.1.
@@ -855,7 +855,7 @@ Collect tensors of different sizes of all ranks on every rank.
 - `input`: counts[rank] elements
 - `output`: the inputs of all ranks, one behind the other; may contain `input` at its own place
 - `counts`: for each rank the elements that it gives; size numbers, equal on all ranks
-- `stream`: NULL
+- `stream`: of tensors on a GPU
 Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
 broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
 whole). Since 0.1.
@@ -2937,7 +2937,7 @@ Post ddp_group_gather.
 - `output`: size * n elements on `root`; on the other ranks NULL is allowed
 - `root`: equal on all ranks
 - `out_request`: destroy with ddp_request_destroy
-- `stream`: NULL
+- `stream`: of tensors on a GPU, see above
 As ddp_group_post_barrier. Since 0.1.
 """
 function ddp_group_post_gather(group, input, output, root, out_request, stream)
@@ -2953,7 +2953,7 @@ Post ddp_group_scatter.
 - `output`: n elements
 - `root`: equal on all ranks
 - `out_request`: destroy with ddp_request_destroy
-- `stream`: NULL
+- `stream`: of tensors on a GPU, see above
 As ddp_group_post_barrier. Since 0.1.
 """
 function ddp_group_post_scatter(group, input, output, root, out_request, stream)
@@ -2970,7 +2970,7 @@ Post ddp_group_all_to_all.
 - `input_counts`: copied; NULL: as many for each
 - `output_counts`: copied; NULL: as many of each
 - `out_request`: destroy with ddp_request_destroy
-- `stream`: NULL
+- `stream`: of tensors on a GPU, see above
 As ddp_group_post_barrier. Since 0.1.
 """
 function ddp_group_post_all_to_all(group, input, output, input_counts, output_counts, out_request, stream)
@@ -2987,7 +2987,7 @@ Post ddp_group_all_gather_counts.
 - `output`: the inputs of all ranks; may contain `input` at its own place
 - `counts`: copied; equal on all ranks
 - `out_request`: destroy with ddp_request_destroy
-- `stream`: NULL
+- `stream`: of tensors on a GPU, see above
 As ddp_group_post_barrier. Since 0.1.
 """
 function ddp_group_post_all_gather_counts(group, input, output, counts, out_request, stream)
@@ -3004,9 +3004,9 @@ that it has not received.
 - `peer`: rank of the receiver
 - `tag`: 0 or more
 - `out_request`: destroy with ddp_request_destroy
-- `stream`: NULL
-Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
-ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+- `stream`: of a tensor on a GPU. The message is sent when the stream has come so far; later ones with its tag to this
+peer wait for that, other messages do not Local, never blocks; any thread, during other calls on the group and in an open
+pass. Errors: as ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
 """
 function ddp_group_post_send(group, tensor, peer, tag, out_request, stream)
     return ccall((:ddp_group_post_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64,
@@ -3021,7 +3021,7 @@ Post ddp_group_receive. Receives with the same source and tag get messages in th
 - `source`: rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
 - `tag`: 0 or more
 - `out_request`: destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
-- `stream`: NULL
+- `stream`: of tensors on a GPU, see above
 As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
 """
 function ddp_group_post_receive(group, tensor, source, tag, out_request, stream)
@@ -3097,10 +3097,10 @@ end
 @doc raw"""
     ddp_request_destroy(request)
 
-Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
-other request that has not ended is waited for.
-Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
-the call does nothing. Since 0.1.
+Give up a request. On return its tensors are not used any more, except by copies that are on `stream` already: a receive
+for which nothing has come is withdrawn, and any other request that has not ended is waited for. Local, blocks as
+ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted the call does
+nothing. Since 0.1.
 """
 function ddp_request_destroy(request)
     return ccall((:ddp_request_destroy, libddp), Cvoid, (Ptr{ddp_request},), request)

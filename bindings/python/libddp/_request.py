@@ -113,41 +113,41 @@ class Requests:
         lent = lend(tensor)
         return Request(self, low.ddp_group_post_reduce(self._raw, lent.tensor, choose(Reduce, op), root, stream), tensor, lent)
 
-    def post_gather(self, value: Any, output: Any = None, root: int = 0) -> Request:
+    def post_gather(self, value: Any, output: Any = None, root: int = 0, *, stream: Optional[int] = None) -> Request:
         """As gather()."""
         given, taken = lend(value, "value", write=False), lend(output, "output") if self.rank == root else None
-        raw = low.ddp_group_post_gather(self._raw, given.tensor, None if taken is None else taken.tensor, root, None)
+        raw = low.ddp_group_post_gather(self._raw, given.tensor, None if taken is None else taken.tensor, root, stream)
         return Request(self, raw, True if output is None else output, given, taken)
 
-    def post_scatter(self, value: Any, output: Any, root: int = 0) -> Request:
+    def post_scatter(self, value: Any, output: Any, root: int = 0, *, stream: Optional[int] = None) -> Request:
         """As scatter()."""
         given, taken = lend(value, "value", write=False) if self.rank == root else None, lend(output, "output")
-        raw = low.ddp_group_post_scatter(self._raw, None if given is None else given.tensor, taken.tensor, root, None)
+        raw = low.ddp_group_post_scatter(self._raw, None if given is None else given.tensor, taken.tensor, root, stream)
         return Request(self, raw, output, given, taken)
 
     def post_all_to_all(self, value: Any, output: Any, value_counts: Optional[Sequence[int]] = None,
-                        output_counts: Optional[Sequence[int]] = None) -> Request:
+                        output_counts: Optional[Sequence[int]] = None, *, stream: Optional[int] = None) -> Request:
         """As all_to_all()."""
         given, taken = lend(value, "value", write=False), lend(output, "output")
         sent, received = self._counts(value_counts), self._counts(output_counts)  # type: ignore[attr-defined]
         raw = low.ddp_group_post_all_to_all(self._raw, given.tensor, taken.tensor, None if sent is None else sent.buffer_info()[0],
-                                            None if received is None else received.buffer_info()[0], None)
+                                            None if received is None else received.buffer_info()[0], stream)
         return Request(self, raw, output, given, taken)
 
-    def post_all_gather_counts(self, value: Any, output: Any, counts: Sequence[int]) -> Request:
+    def post_all_gather_counts(self, value: Any, output: Any, counts: Sequence[int], *, stream: Optional[int] = None) -> Request:
         """As all_gather_counts()."""
         given, taken = lend(value, "value", write=False), lend(output, "output")
         each = self._counts(counts)  # type: ignore[attr-defined]
-        return Request(self, low.ddp_group_post_all_gather_counts(self._raw, given.tensor, taken.tensor, each.buffer_info()[0], None), output, given,
+        return Request(self, low.ddp_group_post_all_gather_counts(self._raw, given.tensor, taken.tensor, each.buffer_info()[0], stream), output, given,
                        taken)
 
-    def post_send(self, tensor: Any, peer: int, tag: int = 0) -> Request:
+    def post_send(self, tensor: Any, peer: int, tag: int = 0, *, stream: Optional[int] = None) -> Request:
         """As send(). Any thread, also while a pass is open."""
         lent = lend(tensor, write=False)
-        return Request(self, low.ddp_group_post_send(self._raw, lent.tensor, peer, tag, None), True, lent)
+        return Request(self, low.ddp_group_post_send(self._raw, lent.tensor, peer, tag, stream), True, lent)
 
-    def post_receive(self, tensor: Any, source: Optional[int] = None, tag: int = 0) -> Request:
+    def post_receive(self, tensor: Any, source: Optional[int] = None, tag: int = 0, *, stream: Optional[int] = None) -> Request:
         """As receive(): wait() returns the rank that sent. Any thread, also while a pass is open."""
         lent = lend(tensor)
-        raw = low.ddp_group_post_receive(self._raw, lent.tensor, low.DDP_ANY_SOURCE if source is None else source, tag, None)
+        raw = low.ddp_group_post_receive(self._raw, lent.tensor, low.DDP_ANY_SOURCE if source is None else source, tag, stream)
         return Request(self, raw, None, lent)

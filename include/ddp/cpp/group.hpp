@@ -120,13 +120,13 @@ class Group {
     check(ddp_group_broadcast(get(), &tensor, root, stream), get());
   }
   /** To one other rank, which receives it with the same tag. As ddp_group_send; any thread. */
-  void send(const Input& tensor, int peer, std::int64_t tag = 0) {
-    check(ddp_group_send(get(), tensor.get(), peer, tag, nullptr), get());
+  void send(const Input& tensor, int peer, std::int64_t tag = 0, void* stream = nullptr) {
+    check(ddp_group_send(get(), tensor.get(), peer, tag, stream), get());
   }
   /** Of one other rank, or DDP_ANY_SOURCE. Gives the rank that sent. As ddp_group_receive; any thread. */
-  int receive(const Tensor& tensor, int source, std::int64_t tag = 0) {
+  int receive(const Tensor& tensor, int source, std::int64_t tag = 0, void* stream = nullptr) {
     std::int32_t from = -1;
-    check(ddp_group_receive(get(), &tensor, source, tag, &from, nullptr), get());
+    check(ddp_group_receive(get(), &tensor, source, tag, &from, stream), get());
     return from;
   }
   /** `root` gets the bits of all_reduce; what the others have then is undefined. */
@@ -134,27 +134,28 @@ class Group {
     check(ddp_group_reduce(get(), &tensor, op, root, stream), get());
   }
   /** The inputs of all ranks, on `root`; on the others `output` is not looked at. */
-  void gather(const Input& input, const Tensor& output, int root = 0) {
-    check(ddp_group_gather(get(), input.get(), &output, root, nullptr), get());
+  void gather(const Input& input, const Tensor& output, int root = 0, void* stream = nullptr) {
+    check(ddp_group_gather(get(), input.get(), &output, root, stream), get());
   }
-  void gather(const Input& input, std::nullptr_t, int root = 0) {
-    check(ddp_group_gather(get(), input.get(), nullptr, root, nullptr), get());
+  void gather(const Input& input, std::nullptr_t, int root = 0, void* stream = nullptr) {
+    check(ddp_group_gather(get(), input.get(), nullptr, root, stream), get());
   }
   /** To each rank its part of the input of `root`; on the others `input` is not looked at. */
-  void scatter(const Input& input, const Tensor& output, int root = 0) {
-    check(ddp_group_scatter(get(), input.get(), &output, root, nullptr), get());
+  void scatter(const Input& input, const Tensor& output, int root = 0, void* stream = nullptr) {
+    check(ddp_group_scatter(get(), input.get(), &output, root, stream), get());
   }
-  void scatter(std::nullptr_t, const Tensor& output, int root = 0) {
-    check(ddp_group_scatter(get(), nullptr, &output, root, nullptr), get());
+  void scatter(std::nullptr_t, const Tensor& output, int root = 0, void* stream = nullptr) {
+    check(ddp_group_scatter(get(), nullptr, &output, root, stream), get());
   }
   /** To each rank a part, and one of each; counts by rank, or none for equal parts. */
   void all_to_all(const Input& input, const Tensor& output, Span<const std::int64_t> input_counts = {},
-                  Span<const std::int64_t> output_counts = {}) {
-    check(ddp_group_all_to_all(get(), input.get(), &output, counts(input_counts), counts(output_counts), nullptr), get());
+                  Span<const std::int64_t> output_counts = {}, void* stream = nullptr) {
+    check(ddp_group_all_to_all(get(), input.get(), &output, counts(input_counts), counts(output_counts), stream), get());
   }
   /** The inputs of all ranks, of which rank r gives counts[r] elements. */
-  void all_gather_counts(const Input& input, const Tensor& output, Span<const std::int64_t> counts_of_ranks) {
-    check(ddp_group_all_gather_counts(get(), input.get(), &output, counts(counts_of_ranks), nullptr), get());
+  void all_gather_counts(const Input& input, const Tensor& output, Span<const std::int64_t> counts_of_ranks,
+                         void* stream = nullptr) {
+    check(ddp_group_all_gather_counts(get(), input.get(), &output, counts(counts_of_ranks), stream), get());
   }
   /** A few numbers (loss, samples, right answers), reduced in place in one message. */
   void reduce_metrics(Span<double> values, ddp_reduce op = DDP_SUM) {

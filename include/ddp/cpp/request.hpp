@@ -94,37 +94,41 @@ inline Request post_reduce(const Group& group, const Tensor& tensor, ddp_reduce 
       group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_reduce(g, &tensor, op, root, out, stream); });
 }
 /** On the ranks that are not `root` the pointer may be NULL. */
-inline Request post_gather(const Group& group, const Input& input, const Tensor* output, int root = 0) {
+inline Request post_gather(const Group& group, const Input& input, const Tensor* output, int root = 0,
+                           void* stream = nullptr) {
   return detail::posted(group, [&](ddp_group* g, ddp_request** out) {
-    return ddp_group_post_gather(g, input.get(), output, root, out, nullptr);
+    return ddp_group_post_gather(g, input.get(), output, root, out, stream);
   });
 }
-inline Request post_scatter(const Group& group, const Tensor* input, const Tensor& output, int root = 0) {
+inline Request post_scatter(const Group& group, const Tensor* input, const Tensor& output, int root = 0,
+                            void* stream = nullptr) {
   return detail::posted(
-      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_scatter(g, input, &output, root, out, nullptr); });
+      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_scatter(g, input, &output, root, out, stream); });
 }
 /** Counts by rank, or none for equal parts. */
 inline Request post_all_to_all(const Group& group, const Input& input, const Tensor& output,
-                               Span<const std::int64_t> input_counts = {}, Span<const std::int64_t> output_counts = {}) {
+                               Span<const std::int64_t> input_counts = {}, Span<const std::int64_t> output_counts = {},
+                               void* stream = nullptr) {
   return detail::posted(group, [&](ddp_group* g, ddp_request** out) {
     return ddp_group_post_all_to_all(g, input.get(), &output, detail::counts_of(input_counts),
-                                     detail::counts_of(output_counts), out, nullptr);
+                                     detail::counts_of(output_counts), out, stream);
   });
 }
 inline Request post_all_gather_counts(const Group& group, const Input& input, const Tensor& output,
-                                      Span<const std::int64_t> counts) {
+                                      Span<const std::int64_t> counts, void* stream = nullptr) {
   return detail::posted(group, [&](ddp_group* g, ddp_request** out) {
-    return ddp_group_post_all_gather_counts(g, input.get(), &output, detail::counts_of(counts), out, nullptr);
+    return ddp_group_post_all_gather_counts(g, input.get(), &output, detail::counts_of(counts), out, stream);
   });
 }
-inline Request post_send(const Group& group, const Input& tensor, int peer, std::int64_t tag = 0) {
+inline Request post_send(const Group& group, const Input& tensor, int peer, std::int64_t tag = 0, void* stream = nullptr) {
   return detail::posted(
-      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_send(g, tensor.get(), peer, tag, out, nullptr); });
+      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_send(g, tensor.get(), peer, tag, out, stream); });
 }
 /** Request::source() tells then which rank sent. */
-inline Request post_receive(const Group& group, const Tensor& tensor, int source, std::int64_t tag = 0) {
+inline Request post_receive(const Group& group, const Tensor& tensor, int source, std::int64_t tag = 0,
+                            void* stream = nullptr) {
   return detail::posted(
-      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_receive(g, &tensor, source, tag, out, nullptr); });
+      group, [&](ddp_group* g, ddp_request** out) { return ddp_group_post_receive(g, &tensor, source, tag, out, stream); });
 }
 
 }  // namespace cpp17_v1

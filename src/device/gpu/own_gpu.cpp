@@ -39,6 +39,13 @@ Scratch& OwnGpu::scratch() {
   return *scratch_;
 }
 
+Staging& OwnGpu::staging() {
+  static_cast<void>(open());
+  const std::lock_guard lock(opening_);
+  if (staging_ == nullptr) staging_ = std::make_shared<Staging>(device_);
+  return *staging_;
+}
+
 GivenMemory& OwnGpu::memory() {
   const Device& device = open();
   if (memory_ == nullptr) memory_ = std::make_unique<GivenMemory>(device);

@@ -17,6 +17,7 @@
 #include "device/gpu/device.hpp"
 #include "device/gpu/given_memory.hpp"
 #include "device/gpu/scratch.hpp"
+#include "device/gpu/staging.hpp"
 
 namespace ddp::gpu {
 
@@ -32,6 +33,8 @@ class OwnGpu {
   [[nodiscard]] const Device* opened() const noexcept { return device_.get(); }
   /// Memory for what goes through several calls' hands on that GPU. Throws as open().
   [[nodiscard]] Scratch& scratch();
+  /// Host memory for tensors there whose bytes go between hosts. Any thread. Throws as open().
+  [[nodiscard]] Staging& staging();
   /// What the group gives out of that GPU's memory. Throws as open().
   [[nodiscard]] GivenMemory& memory();
   /// NULL before the first use.
@@ -47,8 +50,9 @@ class OwnGpu {
   const int32_t wanted_;
   const int32_t local_rank_;
   std::string owner_;
-  std::mutex opening_;  // guards owner_, and device_ until it is there
+  std::mutex opening_;  // guards owner_, and until they are there device_ and staging_
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Staging> staging_;
   std::unique_ptr<Scratch> scratch_;
   std::unique_ptr<GivenMemory> memory_;
   std::array<std::atomic<const std::byte*>, 8> seen_{};  // host memory that was looked at

@@ -1214,13 +1214,13 @@ extern "C" {
     /// @param tensor not changed until the call returns; any size, also empty
     /// @param peer rank of the receiver; not this rank
     /// @param tag 0 or more, for ddp_group_receive to tell messages apart
-    /// @param stream NULL; for tensors on a GPU, which are not sent yet
+    /// @param stream of a tensor on a GPU
     /// Local to the two ranks, blocks up to timeout_ms. Any thread, beside other calls on the group and while a pass is open; not
     /// from a function that the library has called.
-    /// Errors: INVALID_ARGUMENT, NOT_SUPPORTED (a GPU), INVALID_STATE (destroyed); MISMATCH (the receive there is for another
-    /// type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was copied
-    /// has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag), PEER_FAILED,
-    /// ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+    /// Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
+    /// another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
+    /// copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
+    /// PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
     pub fn ddp_group_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, stream: *mut c_void) -> ddp_status;
 
     /// Receive a tensor that another rank sends with the same tag, type and number of elements.
@@ -1229,7 +1229,7 @@ extern "C" {
     ///        from run to run, and so may what is computed from it
     /// @param tag 0 or more
     /// @param out_source the rank that sent; may be NULL
-    /// @param stream NULL; for tensors on a GPU, which are not sent yet
+    /// @param stream of a tensor on a GPU; the received values are there in its order
     /// Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
     /// Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
     /// the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
@@ -1251,16 +1251,16 @@ extern "C" {
     /// @param output size * n elements on `root`: rank r's input is put at element r * n; may contain `input` at its own place.
     ///        On the other ranks NULL is allowed
     /// @param root rank that collects; equal on all ranks
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU
     /// Collective, blocks on CPU: each other rank sends one message. Errors: as ddp_group_barrier; INVALID_ARGUMENT,
-    /// NOT_SUPPORTED (a GPU). Since 0.1.
+    /// NOT_SUPPORTED, INVALID_STATE. Since 0.1.
     pub fn ddp_group_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, stream: *mut c_void) -> ddp_status;
 
     /// Give each rank a part of one rank's tensor.
     /// @param input size * n elements on `root`: rank r gets those from element r * n on. On the other ranks NULL is allowed
     /// @param output n elements, the same n and type on all ranks; may be the own part of `input`
     /// @param root rank that gives; equal on all ranks
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU
     /// Collective, blocks on CPU: each other rank gets one message. Errors: as ddp_group_gather. Since 0.1.
     pub fn ddp_group_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, stream: *mut c_void) -> ddp_status;
 
@@ -1270,7 +1270,7 @@ extern "C" {
     /// @param input_counts for each rank the elements that it gets; size numbers, which add up to those of `input`. NULL: as many
     ///        for each
     /// @param output_counts for each rank the elements that come from it, as that rank's input_counts say; NULL: as many of each
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU
     /// Collective, blocks on CPU: the ranks compare their counts, then each pair exchanges two messages, all pairs at once.
     /// Errors: as ddp_group_gather; MISMATCH on all ranks (a rank gives another one more or fewer elements than that one expects;
     /// both are named, nothing is written, and the group stays whole). Since 0.1.
@@ -1280,7 +1280,7 @@ extern "C" {
     /// @param input counts[rank] elements
     /// @param output the inputs of all ranks, one behind the other; may contain `input` at its own place
     /// @param counts for each rank the elements that it gives; size numbers, equal on all ranks
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU
     /// Collective, blocks on CPU: the ranks compare their counts; then small inputs are gathered at once, and larger ones are
     /// broadcast one after the other. Errors: as ddp_group_gather; MISMATCH on all ranks (counts or types differ; the group stays
     /// whole). Since 0.1.
@@ -2095,7 +2095,7 @@ extern "C" {
     /// @param output size * n elements on `root`; on the other ranks NULL is allowed
     /// @param root equal on all ranks
     /// @param out_request destroy with ddp_request_destroy
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU, see above
     /// As ddp_group_post_barrier. Since 0.1.
     pub fn ddp_group_post_gather(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
@@ -2104,7 +2104,7 @@ extern "C" {
     /// @param output n elements
     /// @param root equal on all ranks
     /// @param out_request destroy with ddp_request_destroy
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU, see above
     /// As ddp_group_post_barrier. Since 0.1.
     pub fn ddp_group_post_scatter(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, root: i32, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
@@ -2114,7 +2114,7 @@ extern "C" {
     /// @param input_counts copied; NULL: as many for each
     /// @param output_counts copied; NULL: as many of each
     /// @param out_request destroy with ddp_request_destroy
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU, see above
     /// As ddp_group_post_barrier. Since 0.1.
     pub fn ddp_group_post_all_to_all(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, input_counts: *const i64, output_counts: *const i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
@@ -2123,7 +2123,7 @@ extern "C" {
     /// @param output the inputs of all ranks; may contain `input` at its own place
     /// @param counts copied; equal on all ranks
     /// @param out_request destroy with ddp_request_destroy
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU, see above
     /// As ddp_group_post_barrier. Since 0.1.
     pub fn ddp_group_post_all_gather_counts(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, counts: *const i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
@@ -2133,9 +2133,9 @@ extern "C" {
     /// @param peer rank of the receiver
     /// @param tag 0 or more
     /// @param out_request destroy with ddp_request_destroy
-    /// @param stream NULL
-    /// Local, never blocks; any thread, during other calls on the group and in an open pass. Errors: as
-    /// ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
+    /// @param stream of a tensor on a GPU. The message is sent when the stream has come so far; later ones with its tag to this
+    /// peer wait for that, other messages do not Local, never blocks; any thread, during other calls on the group and in an open
+    /// pass. Errors: as ddp_group_post_barrier; those of the request are those of ddp_group_send. Since 0.1.
     pub fn ddp_group_post_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
     /// Post ddp_group_receive. Receives with the same source and tag get messages in the order in which they are posted.
@@ -2143,7 +2143,7 @@ extern "C" {
     /// @param source rank of the sender, or DDP_ANY_SOURCE; ddp_request_get_source tells then which it was
     /// @param tag 0 or more
     /// @param out_request destroy with ddp_request_destroy; that withdraws a receive for which nothing has come
-    /// @param stream NULL
+    /// @param stream of tensors on a GPU, see above
     /// As ddp_group_post_send. The time limit of the group counts from the first wait for the request on. Since 0.1.
     pub fn ddp_group_post_receive(group: *mut ddp_group, tensor: *const ddp_tensor, source: i32, tag: i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
@@ -2180,10 +2180,10 @@ extern "C" {
     /// Since 0.1.
     pub fn ddp_request_get_source(request: *const ddp_request) -> i32;
 
-    /// Give up a request. On return its tensors are not used any more: a receive for which nothing has come is withdrawn, and any
-    /// other request that has not ended is waited for.
-    /// Local, blocks as ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted
-    /// the call does nothing. Since 0.1.
+    /// Give up a request. On return its tensors are not used any more, except by copies that are on `stream` already: a receive
+    /// for which nothing has come is withdrawn, and any other request that has not ended is waited for. Local, blocks as
+    /// ddp_request_wait. NULL and an already destroyed request are ignored. In a fork of the process that posted the call does
+    /// nothing. Since 0.1.
     pub fn ddp_request_destroy(request: *mut ddp_request);
 
     /// Every parameter becomes its mean over the ranks, with the same bits on all of them: local SGD makes some steps after
