@@ -116,8 +116,9 @@ std::string go_on(const Folder& folder, Worker& worker, int rank, Reporter& repo
   report.say("another group");
   await_file(folder.path() + "/woken");
   const auto changed = std::find_if(worker.memory, worker.memory + kCount, [](float each) { return each != kNew; });
-  expect(changed == worker.memory + kCount,
-         "element " + std::to_string(changed - worker.memory) + " is " + std::to_string(*changed) + " after " + cause);
+  if (changed != worker.memory + kCount)
+    throw std::runtime_error("element " + std::to_string(changed - worker.memory) + " is " + std::to_string(*changed) +
+                             " after " + cause);
   if (is_own) {
     next = make_next();
     OK(ddp_group_share(next, worker.memory, kCount * 4));
