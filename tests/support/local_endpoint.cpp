@@ -2,6 +2,7 @@
 #include "support/local_endpoint.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,7 +25,7 @@ std::atomic<int64_t> violations{0};
 std::atomic<int64_t> messages{0};
 std::atomic<int64_t> early_sends{0};
 std::atomic<int64_t> most_asked{0};
-std::atomic<int64_t> gaps_at_a_look[16];
+std::array<std::atomic<int64_t>, 64> gaps_at_a_look;  // by member
 
 using Clock = std::chrono::steady_clock;
 
@@ -213,7 +214,7 @@ uint64_t moved(ddp_socket_endpoint* endpoint) {
 
 int64_t gaps(ddp_socket_endpoint* endpoint) {
   const std::lock_guard lock(endpoint->hub->mutex);
-  return endpoint->gaps += gaps_at_a_look[endpoint->index];
+  return endpoint->gaps += gaps_at_a_look.at(static_cast<size_t>(endpoint->index));
 }
 
 void abort(ddp_socket_endpoint* endpoint) {
@@ -266,7 +267,7 @@ void local_endpoint_slow_down(int32_t from, int32_t to, int64_t ms) {
 }
 int64_t local_endpoint_size_violations() noexcept { return violations; }
 int64_t local_endpoint_early_sends() noexcept { return early_sends; }
-void local_endpoint_lose(int32_t member, int64_t packets) { gaps_at_a_look[member] = packets; }
+void local_endpoint_lose(int32_t member, int64_t packets) { gaps_at_a_look.at(static_cast<size_t>(member)) = packets; }
 int64_t local_endpoint_take_most_asked() { return most_asked.exchange(0); }
 int64_t local_endpoint_messages() noexcept { return messages; }
 

@@ -114,7 +114,9 @@ ddp_case(the_memory_of_this_process_is_looked_at) {
          "a hole");
   const auto small = std::make_unique<char[]>(1 << 20);
   expect(!shm::refusal_of(small.get(), (1 << 20) - 1).empty(), "below 1 MiB");
-  expect(shm::refusal_of(small.get(), 1 << 20).empty(), "1 MiB of the heap");
+#if !defined(__SANITIZE_ADDRESS__)  // which has local variables, by which a stack is recognised, on its heap
+  expect_equal(shm::refusal_of(small.get(), 1 << 20), std::string(), "what is said of 1 MiB of the heap");
+#endif
   char here[2 << 20];
   std::memset(here, 1, sizeof here);
   expect(shm::refusal_of(here, sizeof here) == "they are a stack", "the stack");
