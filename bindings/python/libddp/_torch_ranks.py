@@ -40,7 +40,7 @@ class Ranks(dist.ProcessGroup):
     """The ranks of a libddp.Group. `fill(tensor)` makes of this rank's map of used parameters that of all ranks; it is called when the pass has
     ended."""
 
-    def __init__(self, rank: int, size: int, fill: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, fill: Callable[[torch.Tensor], None] = lambda used: None) -> None:
         super().__init__(rank, size)
         self._fill = fill
         self._works: list = []  # C++ holds a work without the part of it that is Python's

@@ -133,22 +133,6 @@ def look(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor
     return [found for found in parameters if found is not None], _once(buffers)
 
 
-def has_buffers(module: torch.nn.Module) -> bool:
-    """Asked after each pass: module.buffers() is slow where there are none."""
-    seen: set[Any] = {None}
-    waiting: list[Any] = [module]
-    while waiting:
-        part = waiting.pop()
-        if part in seen:
-            continue
-        seen.add(part)
-        if (found := part._buffers) and any(buffer is not None for buffer in found.values()):
-            return True
-        if found := part._modules:
-            waiting.extend(found.values())
-    return False
-
-
 def _once(tensors: list) -> list:
     """Without None and without repetitions."""
     return list({id(found): found for found in tensors if found is not None}.values())
