@@ -45,12 +45,11 @@ from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
 from ._torch_optim import Adam as Adam
 from ._torch_optim import AdamW as AdamW
-from ._torch_ranks import Ranks
+from ._torch_ranks import Ranks, Sending
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, look, name_of
+from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, as_bytes, look, name_of, to_send
 from ._torch_unfinished import Unfinished, is_incomplete
-from ._written import written
 
 _Theirs = torch.nn.parallel.DistributedDataParallel
 
@@ -161,7 +160,7 @@ class DistributedDataParallel(_Theirs):
         self.model.set_hook(self._hook) if self._hook is not None else None
         self._known = set(map(id, self._parameters_lent))
         self._index_of = {id(p): index for index, p in enumerate(self._parameters_lent)}
-        self._replicated = Buffers(self.module, self.parameters_to_ignore)
+        self._replicated, self._sending = Buffers(self.module, self.parameters_to_ignore), Sending(self.group)
         self._lent = self._sparse.instead_of(self._parameters_lent)
         self._buckets = ReducerBuckets(self._parameters_lent)
         if len(self._sparse) < len(self._lent):
@@ -229,7 +228,8 @@ class DistributedDataParallel(_Theirs):
             elif parameter.requires_grad:
                 self.model.add_parameter(name, in_memory_order(parameter))
             else:
-                self._lend_frozen(name, in_memory_order(parameter))
+                is_bytes = parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous()  # that are only sent
+                self.model.add_buffer(name, as_bytes(parameter.detach()) if is_bytes else in_memory_order(parameter))
             trained += parameter.requires_grad
             if is_reordered(parameter):
                 self.model._watch_view(parameter, f"parameter {name!r}")
@@ -252,11 +252,6 @@ class DistributedDataParallel(_Theirs):
 
     def _stream(self) -> Optional[int]:
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
-
-    def _lend_frozen(self, name: str, parameter: torch.Tensor) -> None:
-        if parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous():
-            parameter = parameter.detach().reshape(-1).view(torch.uint8)  # bytes that are only sent
-        self.model.add_buffer(name, parameter)
 
     # ---- Forward. ----
 
@@ -304,9 +299,6 @@ class DistributedDataParallel(_Theirs):
         if not self._comm_hooks:
             dist._register_comm_hook(self.reducer, None, _Call(self, "_take"))  # it may outlive the wrapper, where autograd holds it
 
-    def _is_joining(self) -> bool:
-        return getattr(self, "_join_config", None) is not None and self._join_config.enable
-
     def _are_lent(self) -> bool:
         """Before a forward computation whose gradients will be reduced. Does the module have other parameters for one call
         (torch.func.functional_call)?"""
@@ -332,16 +324,16 @@ class DistributedDataParallel(_Theirs):
 
     def _check_sync_bufs_pre_fwd(self) -> bool:
         """Not where the last pass has sent them, and nothing was computed since."""
-        return super()._check_sync_bufs_pre_fwd() and (self._is_joining() or not self._replicated.are_equal)
+        return super()._check_sync_bufs_pre_fwd() and (self._join_config.enable or not self._replicated.are_equal)
 
-    def _distributed_broadcast_coalesced(self, tensors: Any, buffer_size: Any, authoritative_rank: int = 0) -> None:  # noqa: ARG002
-        tensors = list(tensors)
+    def _distributed_broadcast_coalesced(self, tensors: Any, buffer_size: int, authoritative_rank: int = 0) -> None:
+        """All whose elements follow each other in one message."""
         if self.group.size == 1 or not tensors:
             return
         if self._uneven:  # ranks that are out of data answer this call of the model alone
             self.model.sync_buffers(authoritative_rank, stream=self._stream())
-        else:
-            self._replicated.send(self.group, tensors, authoritative_rank)
+            return
+        dist._broadcast_coalesced(self._sending, [to_send(tensor) for tensor in tensors], buffer_size, authoritative_rank)
 
     # ---- Backward. ----
 
@@ -492,7 +484,7 @@ class DistributedDataParallel(_Theirs):
 
     def _scale(self) -> float:
         """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
-        by_world = not self._is_joining() or self._divide_by_initial_world_size
+        by_world = not self._join_config.enable or self._divide_by_initial_world_size
         contributors = 0 if by_world else self.model.pass_report().contributors
         if contributors in (0, self.group.size):
             return 1.0
@@ -522,7 +514,7 @@ class DistributedDataParallel(_Theirs):
         if factor is None:
             return
         self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
-        if not hasattr(self, "buffer_hook") and not self._is_joining() and self.will_sync_module_buffers():
+        if not hasattr(self, "buffer_hook") and not self._join_config.enable and self.will_sync_module_buffers():
             self._sync_buffers()  # so that an evaluation or a file of any rank has the same
             self._replicated.are_equal = True
 
@@ -574,15 +566,9 @@ class DistributedDataParallel(_Theirs):
             self._fill(self.reducer._get_local_used_map())
 
     def _sync_final_model(self, is_last_joiner: bool) -> None:
-        """All have joined: the parameters and buffers of one that trained to the last go to everybody."""
+        """All have joined."""
         self.model.wait_values()
-        self._authoritative_rank = root = self._find_common_rank(self._distributed_rank, is_last_joiner)
-        for parameter in self._parameters_lent:
-            self.group.broadcast(in_memory_order(parameter.detach()), root, stream=self._stream())
-            written([parameter])
-        if self.forward_sync_buffers:
-            self._assign_modules_buffers()
-            self._distributed_broadcast_coalesced(self.modules_buffers, None, root)
+        super()._sync_final_model(is_last_joiner)
 
     # ---- Settings. ----
 
@@ -631,23 +617,22 @@ class DistributedDataParallel(_Theirs):
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict) -> None:
-        torch.nn.Module.__setstate__(self, state)
-        self._process_group = None
-        self.group = group(device_index=self.device.index if self.device.type == "cuda" else None)
-        self._make_reducer()
-        self._wrap(send_values=False, send_buffers=False)
+        self._begin_as_copy(state, None, None)
 
     def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
         """On all ranks: the copy is a model of its own, with the values that each rank has."""
         self.model.wait_values()
-        other = type(self).__new__(type(self))
-        memo[id(self)] = other
-        torch.nn.Module.__setstate__(other, {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
-                                             if name not in _NOT_COPIED})
-        other._process_group, other.group = self._process_group, self.group
-        other._make_reducer()
-        other._wrap(send_values=False, send_buffers=False)
+        other = memo[id(self)] = type(self).__new__(type(self))
+        state = {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+        other._begin_as_copy(state, self._process_group, self.group)
         return other
+
+    def _begin_as_copy(self, state: dict, process_group: Any, ranks: Optional[Group]) -> None:
+        torch.nn.Module.__setstate__(self, state)
+        self._process_group = process_group
+        self.group = ranks or group(device_index=self.device.index if self.device.type == "cuda" else None)
+        self._make_reducer()
+        self._wrap(send_values=False, send_buffers=False)
 
     # ---- State. ----
 
@@ -695,8 +680,9 @@ class DistributedDataParallel(_Theirs):
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "_ranks", "reducer", "logger", "model", "_process_group", "_parameters_lent", "_order", "_known", "_index_of", 
-               "_replicated", "_lent", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given", "_unfinished", "_sparse", "_unsettled", "_late", "_number"}
+_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent",
+               "_replicated", "_sparse", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given",
+               "_unfinished", "_unsettled", "_late", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 
