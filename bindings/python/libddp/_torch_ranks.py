@@ -47,7 +47,7 @@ class Ranks(dist.ProcessGroup):
         super().__init__(rank, size)
         self._fill = fill
         self._works: list = []  # C++ holds a work without the part of it that is Python's
-        with contextlib.suppress(TypeError, AttributeError):  # an older PyTorch, which needs none
+        with contextlib.suppress(TypeError):  # PyTorch 2.7, which needs none
             self._part = _Part(rank, size)
             self._set_default_backend(self.BackendType.CUSTOM)
             for device in ("cpu", "cuda"):
