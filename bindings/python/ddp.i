@@ -34,3 +34,4 @@
 %include "swig/callbacks.i"
 %include "swig/memory.i"
 %include <ddp/experimental.h>
+%include "swig/marks.i"

@@ -2,8 +2,9 @@
 """Passes over the gradients of a model: equal on all ranks, or with unequal data."""
 from __future__ import annotations
 
+import array
 import contextlib
-from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Callable, Container, ContextManager, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import low
 from ._enums import PassMode, choose
@@ -123,6 +124,14 @@ class Passes:
     def mark_ready(self, key: Key, *, stream: Optional[int] = None) -> None:
         """The gradient of a parameter is complete. Until the pass ends it is libddp's: neither read nor write it."""
         low.ddp_model_mark_ready(self._raw, key if isinstance(key, int) else self.index(key), stream)
+
+    def _mark_all(self, numbers: array.array, used: Optional[Container[int]], stream: Optional[int]) -> None:
+        """Many at once; with `used` those that are not in it as unused."""
+        if used is not None and (unused := [number for number in numbers if number not in used]):
+            for number in unused:
+                low.ddp_model_mark_unused(self._raw, number)
+            numbers = array.array("i", [number for number in numbers if number in used])
+        low.mark_all_ready(self._raw, numbers.buffer_info()[0], len(numbers), stream)
 
     def mark_range_ready(self, key: Key, first: int, count: int, *, stream: Optional[int] = None) -> None:
         """Elements `first` to ``first + count`` of a flattened gradient are complete: one array that holds many layers."""

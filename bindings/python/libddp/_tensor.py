@@ -71,10 +71,7 @@ class Watched(dict):
 
     def moved(self) -> Optional[str]:
         """The name of what is elsewhere now."""
-        for place, former, what in self.values():
-            if place() != former:
-                return what
-        return None
+        return next((what for place, former, what in self.values() if place() != former), None)
 
 
 def lend(value: Any, what: str = "the tensor", write: bool = True) -> Lent:

@@ -2,6 +2,7 @@
 """The buckets of PyTorch's Reducer, and libddp's memory for them: part of libddp.torch."""
 from __future__ import annotations
 
+import array
 from typing import Any, Optional
 
 import torch
@@ -18,7 +19,7 @@ class Buckets:
 
     def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
         self._parameters = parameters
-        self.numbers: list[list[int]] = []  #: of the parameters of each bucket, in order
+        self.numbers: list[array.array] = []  #: of the parameters of each bucket, in order
         self.grads: list[torch.Tensor] = []  #: of each parameter, in libddp's memory
         self._found: dict[int, int] = {}  # number of a bucket by address
         self._parts: list[torch.Tensor] = []  # the same as vectors, in the order of memory
@@ -28,7 +29,7 @@ class Buckets:
 
     def read(self, reducer: Any, index_of: dict[int, int]) -> None:
         """The assignment, which is final. `index_of`: of a parameter by id()."""
-        self.numbers = [[index_of[id(each)] for each in bucket.parameters()] for bucket in reducer._get_zeros_like_grad_buckets()]
+        self.numbers = [array.array("i", [index_of[id(each)] for each in bucket.parameters()]) for bucket in reducer._get_zeros_like_grad_buckets()]
 
     def place(self, model: Any, lent: list[Any]) -> None:
         """The model is committed: its gradients have their places."""

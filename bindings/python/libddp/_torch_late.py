@@ -18,41 +18,37 @@ class LateValues:
     def __init__(self, model: Model, module: torch.nn.Module, parameters: Iterable[torch.nn.Parameter]) -> None:
         self._model, self._module = model, weakref.ref(module)
         index_of = {id(parameter): index for index, parameter in enumerate(parameters)}
-        self._own = {name: [index_of[id(p)] for p in part.parameters(recurse=False) if id(p) in index_of] for name, part in module.named_modules()}
+        self._own = {name: {index_of[id(p)] for p in part.parameters(recurse=False) if id(p) in index_of} for name, part in module.named_modules()}
+        self._awaited = {name: set(indices) for name, indices in self._own.items()}  # before a module of this name is called
         self._left: set[int] = set()  # parameters that may not have come
         self._calls: Optional[set[str]] = None  # the modules that were called, while that is recorded
-        self._hooks: dict[str, _Before] = {}
-        self._handles: list = []
-        for name, part in module.named_modules():
-            self._hooks[name] = hook = _Before(self, name, self._own[name])
-            self._handles += [part.register_forward_pre_hook(hook, prepend=True), part.register_state_dict_pre_hook(_All(self)),
-                              part._register_load_state_dict_pre_hook(_All(self))]
-        self._handles.append(module.register_forward_hook(_Behind(self)))
         self._is_known = False
+        self._handles: list = [module.register_forward_hook(_Hook(self, "behind"))]
+        for name, part in module.named_modules():
+            self._handles += [part.register_forward_pre_hook(_Hook(self, "before", name), prepend=True),
+                              part.register_state_dict_pre_hook(_Hook(self, "wait_all")),
+                              part._register_load_state_dict_pre_hook(_Hook(self, "wait_all"))]
 
     def begin(self) -> None:
         """A step has been made."""
-        self._left = {index for indices in self._own.values() for index in indices}
-
-    def wait(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            if index in self._left:
-                self._model.wait_value(index)
-                self._left.discard(index)
+        self._left = set().union(*self._own.values())
 
     def wait_all(self) -> None:
         if self._left:
             self._model.wait_values()
             self._left.clear()
 
-    def before(self, name: str, indices: list[int]) -> None:
+    def before(self, name: str) -> None:
         """A module is about to be called."""
         if self._calls is not None:
             self._calls.add(name)
         if name == "" and not self._is_known:
             self._calls = set()
-        if self._left:
-            self.wait_all() if not self._is_known or (name == "" and self._is_compiled()) else self.wait(indices)
+        if self._left and (not self._is_known or (name == "" and self._is_compiled())):
+            self.wait_all()
+        for index in self._left & self._awaited[name] if self._left else ():
+            self._model.wait_value(index)
+            self._left.discard(index)
 
     def behind(self) -> None:
         """The module has been called as a whole."""
@@ -60,18 +56,17 @@ class LateValues:
         if self._is_known or calls is None:
             return
         self._is_known = True
-        places: dict[int, set[str]] = {}
+        places: dict[int, list[str]] = {}
         for name, indices in self._own.items():
             for index in indices:
-                places.setdefault(index, set()).add(name)
+                places.setdefault(index, []).append(name)
         for index, names in places.items():
-            for name in names:
-                caller = name
+            for caller in names:
                 while caller and caller not in calls:
                     caller = caller.rpartition(".")[0]
-                self._hooks[caller].indices.add(index)
+                self._awaited[caller].add(index)
             if len(names) > 1:
-                self._hooks[""].indices.add(index)
+                self._awaited[""].add(index)
 
     def _is_compiled(self) -> bool:
         module = self._module()
@@ -85,68 +80,26 @@ class LateValues:
 
 
 class _Hook:
-    """A hook of a module, which may outlive what it refers to; a copy of the module has hooks that do nothing."""
+    """A hook of a module, which may outlive what it refers to; in a copy of the module it does nothing. A compiled computation is interrupted
+    for it: a value must have come before it is used."""
 
-    def __init__(self, values: LateValues) -> None:
-        self._values: Any = weakref.ref(values)
-
-    def __deepcopy__(self, memo: dict) -> _Hook:
-        return _nothing
+    def __init__(self, values: Optional[LateValues], method: str, *arguments: Any) -> None:
+        self._values: Any = _gone if values is None else weakref.ref(values)
+        self._method, self._arguments = method, arguments
+        self._run = torch._dynamo.disable(_run)
 
     def __reduce__(self) -> Any:
-        return _give_nothing, ()
-
-
-class _Before(_Hook):
-    def __init__(self, values: LateValues, name: str, indices: Iterable[int]) -> None:
-        super().__init__(values)
-        self.name, self.indices = name, set(indices)
-        self._run = torch._dynamo.disable(_before)
-
-    def __call__(self, module: Any, arguments: Any) -> None:
-        self._run(self._values, self.name, self.indices)
-
-
-class _Behind(_Hook):
-    def __init__(self, values: LateValues) -> None:
-        super().__init__(values)
-        self._run = torch._dynamo.disable(_behind)
-
-    def __call__(self, module: Any, arguments: Any, outputs: Any) -> None:
-        self._run(self._values)
-
-
-class _All(_Hook):
-    def __call__(self, *_: Any, **__: Any) -> None:
-        alive = self._values()
-        if alive is not None:
-            alive.wait_all()
-
-
-class _Nothing(_Hook):
-    def __init__(self) -> None:
-        pass
+        return _Hook, (None, "")
 
     def __call__(self, *_: Any, **__: Any) -> None:
-        pass
+        self._run(self)
 
 
-_nothing = _Nothing()
+def _gone() -> None:
+    return None
 
 
-def _give_nothing() -> _Hook:
-    return _nothing
-
-
-# A compiled computation is interrupted for these two: a value must have come before it is used.
-
-def _before(reference: Any, name: str, indices: Any) -> None:
-    alive = reference()
+def _run(hook: _Hook) -> None:
+    alive = hook._values()
     if alive is not None:
-        alive.before(name, indices)
-
-
-def _behind(reference: Any) -> None:
-    alive = reference()
-    if alive is not None:
-        alive.behind()
+        getattr(alive, hook._method)(*hook._arguments)

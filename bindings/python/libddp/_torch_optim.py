@@ -8,7 +8,6 @@ from collections import defaultdict
 from typing import Any, Callable, Optional
 
 import torch
-import torch.utils._foreach_utils
 
 from ._errors import InvalidArgumentError, InvalidStateError, NotSupportedError
 from ._torch_kernels import OPTIONS, Kernels
@@ -106,7 +105,7 @@ class _Steps(torch.optim.Optimizer):
     def _can_be_fused(self) -> bool:
         """In host memory PyTorch's fused kernels read and write each number once, its other ones several times, and it does not choose them by
         itself."""
-        if not _CPU_IS_FUSED or self.defaults.get("differentiable") or torch.get_default_dtype() != torch.float32:
+        if self.defaults.get("differentiable") or torch.get_default_dtype() != torch.float32:
             return False
         for group in self.param_groups:
             begun = set()
@@ -179,8 +178,6 @@ class _StateOfKernels(defaultdict):
 
 _NOTHING: dict = {}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_fused_devices = getattr(torch.utils._foreach_utils, "_get_fused_kernels_supported_devices", list)
-_CPU_IS_FUSED = "cpu" in _fused_devices()  # since PyTorch 2.4
 
 _DOC = """torch.optim.{name}, with its arguments, and keywords with which libddp's kernels make the steps, with the same bits on every rank::
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process group that PyTorch's Reducer is given: part of libddp.torch. It is registered nowhere, and sends nothing: what a Reducer asks for
-besides its buckets is known here without a message."""
+"""The process groups that PyTorch's Reducer and its functions are given: part of libddp.torch. They are registered nowhere."""
 from __future__ import annotations
 
 import contextlib
@@ -9,6 +8,10 @@ from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
+
+from ._group import Group
+from ._torch_norm import stream_of
+from ._torch_tensors import as_bytes
 
 
 class _Done(dist.Work):
@@ -37,14 +40,14 @@ class _Part(torch._C._distributed_c10d.Backend):
 
 
 class Ranks(dist.ProcessGroup):
-    """The ranks of a libddp.Group. `fill(tensor)` makes of this rank's map of used parameters that of all ranks; it is called when the pass has
-    ended."""
+    """For the Reducer, which asks for nothing besides its buckets that is not known here without a message. `fill(tensor)` makes of this rank's map of
+    used parameters that of all ranks; it is called when the pass has ended."""
 
-    def __init__(self, rank: int, size: int, fill: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, fill: Callable[[torch.Tensor], None] = lambda used: None) -> None:
         super().__init__(rank, size)
         self._fill = fill
         self._works: list = []  # C++ holds a work without the part of it that is Python's
-        with contextlib.suppress(TypeError, AttributeError):  # an older PyTorch, which needs none
+        with contextlib.suppress(TypeError):  # PyTorch 2.7, which needs none
             self._part = _Part(rank, size)
             self._set_default_backend(self.BackendType.CUSTOM)
             for device in ("cpu", "cuda"):
@@ -68,3 +71,16 @@ class Ranks(dist.ProcessGroup):
     def _keep(self, work: _Done) -> _Done:
         self._works = [*self._works[-3:], work]
         return work
+
+
+class Sending(Ranks):
+    """For PyTorch's function that sends buffers: the ranks of a libddp.Group."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group.rank, group.size)
+        self._group = group
+
+    def broadcast(self, tensors: list, opts: Any = None) -> _Done:
+        for tensor in tensors:
+            self._group.broadcast(as_bytes(tensor), opts.rootRank, stream=stream_of(tensor))
+        return self._keep(_Done())

@@ -2,18 +2,12 @@
 """A module's tensors, looked up at each use, because PyTorch programs replace them: part of libddp.torch."""
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import Any, Iterable
 
 import torch
 
 from ._errors import InvalidStateError, TensorError
-from ._group import Group
-from ._torch_norm import stream_of
-
-_SMALL = 256 * 1024  # bytes up to which buffers travel together, in one message
-
 
 WRAPPERS: weakref.WeakSet = weakref.WeakSet()  #: of modules, for optimizers that are given parameters
 
@@ -28,12 +22,6 @@ class Buffers:
         self.followed = False  # does anybody else use the model?
         self.are_equal = False  # were they sent at the end of a pass, and has no training computation begun since? The same on all ranks
         self._stages: dict[str, torch.Tensor] = {}
-        self._sent: list[torch.Tensor] = []  # what was sent last, and what was made for it
-        self._places: list[tuple] = []
-        self._together: list[torch.Tensor] = []
-        self._alone: list[torch.Tensor] = []
-        self._odd: list[tuple] = []
-        self._pack = torch.empty(0, dtype=torch.uint8)
 
     def stage(self, name: str, buffer: torch.Tensor) -> torch.Tensor:
         """Memory for a copy of a buffer, as bytes where libddp does not know its element type."""
@@ -41,7 +29,7 @@ class Buffers:
             raise TensorError(f"buffer {name!r} has the layout {buffer.layout}; libddp reads dense tensors")
         copy = buffer.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         self._stages[name] = copy
-        return copy if copy.dtype in KNOWN_DTYPES else _bytes(copy)
+        return copy if copy.dtype in KNOWN_DTYPES else as_bytes(copy)
 
     def take(self) -> None:
         """Copy the module's buffers to libddp's memory."""
@@ -52,7 +40,8 @@ class Buffers:
         """Copy libddp's memory to the module's buffers."""
         self.are_equal = False
         for _, buffer, stage in self._pairs():
-            _fill(buffer.data, stage)
+            target, source = once_in_memory(buffer.data, stage)
+            target.copy_(source)
 
     def check_in_place(self) -> None:
         """The parameters are the module's own. Asked when an optimizer or averages are made."""
@@ -72,46 +61,6 @@ class Buffers:
                                         "the module again, or keep its shape and element type")
             yield name, buffer.detach(), stage
 
-    # ---- Before a forward computation. ----
-
-    def send(self, group: Group, buffers: list[torch.Tensor], rank: int = 0) -> None:
-        """A rank's values of these buffers go to every rank."""
-        if len(buffers) != len(self._sent) or not all(map(operator.is_, buffers, self._sent)) or self._places != _places(buffers):
-            self._look(buffers)
-        stream = stream_of(buffers[0])
-        root = group.rank == rank
-        if self._together:
-            for part, odd in self._odd if root else ():
-                part.copy_(_bytes(odd.resolve_conj().resolve_neg().contiguous()))
-            if root:
-                torch.cat(self._together, out=self._pack)
-            group.broadcast(self._pack, rank, stream=stream)
-            if not root:
-                torch._foreach_copy_(self._together, list(self._pack.split([part.numel() for part in self._together])))
-                for part, odd in self._odd:
-                    _fill(odd, part.view(odd.dtype).view(odd.shape))
-        for part in self._alone:
-            group.broadcast(part, rank, stream=stream_of(part))
-
-    def _look(self, buffers: list[torch.Tensor]) -> None:
-        """Views of the buffers as bytes; those with gaps travel through a copy."""
-        self._together, self._alone, self._odd = [], [], []
-        for buffer in buffers:
-            if buffer.layout != torch.strided:
-                raise TensorError(f"a buffer has the layout {buffer.layout}; libddp sends dense tensors")
-            plain = buffer.data  # a change from outside is no change that autograd should count
-            if not plain.is_contiguous() or plain.is_conj() or plain.is_neg():
-                self._odd.append((torch.empty(plain.numel() * plain.element_size(), dtype=torch.uint8, device=plain.device), plain))
-                self._together.append(self._odd[-1][0])
-            elif plain.numel() * plain.element_size() > _SMALL or plain.device != buffers[0].device:
-                self._alone.append(_bytes(plain))
-            elif plain.numel():
-                self._together.append(_bytes(plain))
-        size = sum(part.numel() for part in self._together)
-        if size != self._pack.numel() or self._pack.device != buffers[0].device:
-            self._pack = torch.empty(size, dtype=torch.uint8, device=buffers[0].device)
-        self._sent, self._places = list(buffers), _places(buffers)
-
 
 def look(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The parameters and buffers that the module has now; the same order on every rank."""
@@ -130,28 +79,7 @@ def look(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor
             buffers.extend(found.values())
         if found := part._modules:
             waiting.extend(found.values())
-    return [found for found in parameters if found is not None], _once(buffers)
-
-
-def has_buffers(module: torch.nn.Module) -> bool:
-    """Asked after each pass: module.buffers() is slow where there are none."""
-    seen: set[Any] = {None}
-    waiting: list[Any] = [module]
-    while waiting:
-        part = waiting.pop()
-        if part in seen:
-            continue
-        seen.add(part)
-        if (found := part._buffers) and any(buffer is not None for buffer in found.values()):
-            return True
-        if found := part._modules:
-            waiting.extend(found.values())
-    return False
-
-
-def _once(tensors: list) -> list:
-    """Without None and without repetitions."""
-    return list({id(found): found for found in tensors if found is not None}.values())
+    return [found for found in parameters if found is not None], [found for found in buffers if found is not None]
 
 
 def name_of(module: torch.nn.Module, parameter: torch.Tensor) -> str:
@@ -159,19 +87,25 @@ def name_of(module: torch.nn.Module, parameter: torch.Tensor) -> str:
     return next((name for name, found in module.named_parameters() if found is parameter), "?")
 
 
-def _places(tensors: list[torch.Tensor]) -> list[tuple]:
-    return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
+def once_in_memory(tensor: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor]:
+    """These without the axes along which all elements of the first one are one in memory (expand)."""
+    found = [tensor, *others]
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            found = [each.narrow(axis, 0, 1) for each in found]
+    return found
 
 
-def _fill(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy; where many elements of an expanded target are one in memory, it is written once."""
-    for axis, stride in enumerate(target.stride()):
-        if stride == 0 and target.shape[axis] > 1:
-            target, source = target.narrow(axis, 0, 1), source.narrow(axis, 0, 1)
-    target.copy_(source)
+def to_send(tensor: torch.Tensor) -> torch.Tensor:
+    """What is in its memory, each element once, also where it is conjugated or negated by a mark; as bytes where that is a view."""
+    found, = once_in_memory(tensor.data)  # a change from outside is no change that autograd should count
+    found = found.conj() if found.is_conj() else found
+    found = torch._neg_view(found) if found.is_neg() else found
+    return as_bytes(found) if found.is_contiguous() else found
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense tensor of any element type."""
     return tensor.reshape(-1).view(torch.uint8)
 
 
@@ -181,4 +115,3 @@ def _about(tensor: torch.Tensor) -> str:
 
 KNOWN_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8, torch.complex64,
           torch.complex128}
-

@@ -54,27 +54,3 @@ class Unfinished:
 def is_incomplete(error: InvalidStateError) -> bool:
     """Did this pass end so because parameters got no gradient, and for no other reason?"""
     return " did not mark " in str(error) and " abandoned the pass: " not in str(error)
-
-
-def about_unused(error: object, rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
-    """What to say of parameters that got no gradient; programs look for PyTorch's words."""
-    return (f"{_UNFINISHED} This error indicates that your module has parameters that were not used in producing loss. {error}. Allow it by "
-            "passing the keyword argument `find_unused_parameters=True` to libddp.torch.DistributedDataParallel, or see to it that all "
-            f"`forward` function outputs participate in calculating loss.\n{_indices(rank, missing, names)}")
-
-
-def about_change(rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
-    """The same where static_graph promised otherwise."""
-    return (f"{_UNFINISHED} This error indicates that your training graph has changed in this iteration, e.g., one parameter is used in first "
-            "iteration, but then got unused in the second iteration. this is not compatible with static_graph set to True.\n"
-            f"{_indices(rank, missing, names)}")
-
-
-def _indices(rank: int, missing: Sequence[int], names: Sequence[str]) -> str:
-    text = f"Parameter indices which did not receive grad for rank {rank}: {' '.join(map(str, missing))}\n"
-    if torch.distributed.is_available() and torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
-        return text + f"Parameters which did not receive grad for rank {rank}: {', '.join(names[index] for index in missing)}"
-    return text + ("For the names of all of them set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL.")
-
-
-_UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one."

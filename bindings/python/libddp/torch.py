@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import itertools
 import re
 import warnings
@@ -28,13 +27,14 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from ._enums import Drift, choose
 from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
-from ._torch_arguments import BuiltinHook, bucket_options, process_group_of, refuse
+from ._torch_arguments import bucket_options, given, refuse
 from ._torch_buckets import Buckets as ReducerBuckets
 from ._torch_group import group as group
 from ._torch_group import is_alone_among_others
@@ -45,12 +45,11 @@ from ._torch_norm import stream_of
 from ._torch_optim import SGD as SGD
 from ._torch_optim import Adam as Adam
 from ._torch_optim import AdamW as AdamW
-from ._torch_ranks import Ranks
+from ._torch_ranks import Ranks, Sending
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, has_buffers, look, name_of
-from ._torch_unfinished import Unfinished, about_change, about_unused, is_incomplete
-from ._written import written
+from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, as_bytes, look, name_of, to_send
+from ._torch_unfinished import Unfinished, is_incomplete
 
 _Theirs = torch.nn.parallel.DistributedDataParallel
 
@@ -74,20 +73,16 @@ class DistributedDataParallel(_Theirs):
                  batched_grad_copy: bool = False, forward_sync_buffers: Optional[bool] = None, lazy_bucket_allocation: bool = False, *,
                  hook: Any = None, **options: Any) -> None:
         refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, lazy_bucket_allocation)
-        caps = bucket_options(options, bucket_cap_mb, bucket_cap_mb_list)
-        process_group = process_group_of(process_group, device_mesh, module)
-        ranks = group(process_group, device_index=next((p.device.index for p in module.parameters() if p.is_cuda), None))
+        own = isinstance(process_group, Group) or (process_group is None and device_mesh is None)
         # Before PyTorch's constructor, which calls methods of this class.
-        self.__dict__.update(group=ranks, device_mesh=device_mesh, find_unused_parameters=find_unused_parameters, _options=options, _hook=hook,
-                             _process_group=Ranks(ranks.rank, ranks.size, lambda _: None), _rebuilds=static_graph or not find_unused_parameters)
-        given = {"device_ids": device_ids, "output_device": output_device, "dim": dim, "broadcast_buffers": broadcast_buffers, "init_sync": False,
-                 "process_group": self._process_group, "find_unused_parameters": find_unused_parameters, "check_reduction": check_reduction,
-                 "gradient_as_bucket_view": gradient_as_bucket_view, "static_graph": static_graph, "batched_grad_copy": batched_grad_copy,
-                 "forward_sync_buffers": forward_sync_buffers, **caps}
-        known = inspect.signature(_Theirs.__init__).parameters
-        super().__init__(module, **{name: value for name, value in given.items() if name in known})
-        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
-        self._process_group = None if isinstance(process_group, Group) else process_group
+        self.__dict__.update(device_mesh=device_mesh, find_unused_parameters=find_unused_parameters, _options=options, _hook=hook,
+                             _own_group=process_group if own else None, _rebuilds=static_graph or not find_unused_parameters)
+        super().__init__(module, device_ids, output_device, dim, init_sync=False, **given(
+            bucket_options(options, bucket_cap_mb, bucket_cap_mb_list), process_group=Ranks() if own else process_group, device_mesh=device_mesh,
+            broadcast_buffers=broadcast_buffers, forward_sync_buffers=forward_sync_buffers, find_unused_parameters=find_unused_parameters,
+            check_reduction=check_reduction, gradient_as_bucket_view=gradient_as_bucket_view, static_graph=static_graph,
+            delay_all_reduce_named_params=delay_all_reduce_named_params, param_to_hook_all_reduce=param_to_hook_all_reduce,
+            skip_all_reduce_unused_params=skip_all_reduce_unused_params or None, batched_grad_copy=batched_grad_copy or None))
         sends = forward_sync_buffers is not None or broadcast_buffers in (None, True)
         self._wrap(send_values=init_sync, send_buffers=init_sync and sends)
 
@@ -105,30 +100,30 @@ class DistributedDataParallel(_Theirs):
     # ---- The Reducer, and the model behind it. ----
 
     def _build_params_for_reducer(self) -> tuple[list, list]:
-        """In the order in which backward is expected to reach them, where buckets are built anew from that; without those whose gradients are
-        sparse."""
-        self.parameters_to_ignore = set(self.parameters_to_ignore) | _of_wrappers_within(self.module)
+        """All that are trained, in the order of the model. PyTorch's constructor has looked at its process group by now."""
+        if "group" not in self.__dict__:
+            own, self._own_group = self._own_group, None
+            if isinstance(self._process_group, Ranks):
+                self._process_group = None
+            self.group = group(own or self._process_group, device_index=self.device.index if self.device.type == "cuda" else None)
+        names = set(self.parameters_to_ignore) | _of_wrappers_within(self.module)
+        self.parameters_to_ignore = names | {"." + name for name in names if "." not in name}  # as PyTorch calls those of the outermost module
         self._parameters_lent = [p for _, p in self._named_parameters() if p.requires_grad]
         self._sparse = SparseGradients(self.module, self._parameters_lent, self._options)
-        dense = [p for index, p in enumerate(self._parameters_lent) if index not in self._sparse]
-        if not dense:  # a Reducer needs one
-            dense = [torch.nn.Parameter(torch.zeros(1, device=p.device)) for p in self._parameters_lent[:1]]
         self._assign_modules_buffers()
-        self._of_reducer = dense[::-1] if self._rebuilds else dense
-        return self._of_reducer, [False] * len(dense)
+        return list(self._parameters_lent), [False] * len(self._parameters_lent)
 
-    def _build_debug_param_to_name_mapping(self, parameters: list) -> dict[int, str]:
-        names = {id(p): name for name, p in self._named_parameters()}
-        return {index: names.get(id(p), "?") for index, p in enumerate(parameters)}
-
-    def _ddp_init_helper(self, *arguments: Any, **keywords: Any) -> None:
-        """The Reducer's ranks are libddp's."""
+    def _ddp_init_helper(self, parameters: list, expect_sparse_gradient: list, names: dict[int, str], static_graph: bool) -> None:
+        """The Reducer has those with dense gradients, in the order in which backward is expected to reach them where buckets are built anew from
+        that; at least one. Its ranks are libddp's."""
+        order = [index for index in range(len(parameters)) if index not in self._sparse]
+        self._order = order[::-1] if self._rebuilds else order
+        dense = [parameters[index] for index in self._order] or [torch.nn.Parameter(torch.zeros(1, device=self.device))]
+        names = {position: names[index] for position, index in enumerate(self._order)} or {0: "none"}
         kept = self._process_group
-        reference = weakref.ref(self)
-        self._ranks = Ranks(self.group.rank, self.group.size, lambda used: reference()._fill(used))  # type: ignore[union-attr]
-        self._process_group = self._ranks
+        self._process_group = self._ranks = Ranks(self.group.rank, self.group.size, _Call(self, "_fill"))
         try:
-            super()._ddp_init_helper(*arguments, **keywords)
+            super()._ddp_init_helper(dense, [False] * len(dense), names, static_graph)
         finally:
             self._process_group = kept
 
@@ -136,10 +131,9 @@ class DistributedDataParallel(_Theirs):
         """Of this rank's map of used parameters make that of all ranks."""
         if self._comm_hooks:  # libddp has seen no pass
             self.group.all_reduce(used, "sum", stream=self._stream())
-            return
-        for position in (used == 0).nonzero().flatten().tolist():
-            index = self._index_of.get(id(self._of_reducer[position]))
-            used[position] = int(index is not None and self.model.was_used(index))
+        elif self._order:
+            for position in (used == 0).nonzero().flatten().tolist():
+                used[position] = int(self.model.was_used(self._order[position]))
 
     def _make_reducer(self) -> None:
         """Another Reducer, as the parameters are now."""
@@ -166,7 +160,7 @@ class DistributedDataParallel(_Theirs):
         self.model.set_hook(self._hook) if self._hook is not None else None
         self._known = set(map(id, self._parameters_lent))
         self._index_of = {id(p): index for index, p in enumerate(self._parameters_lent)}
-        self._replicated = Buffers(self.module, self.parameters_to_ignore)
+        self._replicated, self._sending = Buffers(self.module, self.parameters_to_ignore), Sending(self.group)
         self._lent = self._sparse.instead_of(self._parameters_lent)
         self._buckets = ReducerBuckets(self._parameters_lent)
         if len(self._sparse) < len(self._lent):
@@ -234,7 +228,8 @@ class DistributedDataParallel(_Theirs):
             elif parameter.requires_grad:
                 self.model.add_parameter(name, in_memory_order(parameter))
             else:
-                self._lend_frozen(name, in_memory_order(parameter))
+                is_bytes = parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous()  # that are only sent
+                self.model.add_buffer(name, as_bytes(parameter.detach()) if is_bytes else in_memory_order(parameter))
             trained += parameter.requires_grad
             if is_reordered(parameter):
                 self.model._watch_view(parameter, f"parameter {name!r}")
@@ -257,11 +252,6 @@ class DistributedDataParallel(_Theirs):
 
     def _stream(self) -> Optional[int]:
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
-
-    def _lend_frozen(self, name: str, parameter: torch.Tensor) -> None:
-        if parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous():
-            parameter = parameter.detach().reshape(-1).view(torch.uint8)  # bytes that are only sent
-        self.model.add_buffer(name, parameter)
 
     # ---- Forward. ----
 
@@ -296,7 +286,7 @@ class DistributedDataParallel(_Theirs):
             self._expects = True
             for output in [outputs] if isinstance(outputs, torch.Tensor) else torch.utils._pytree.tree_flatten(outputs)[0]:
                 if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-                    output.register_hook(_begin(self))
+                    output.register_hook(_Call(self, "_on_begin"))
         return outputs
 
     def _lazy_init(self) -> None:
@@ -307,21 +297,19 @@ class DistributedDataParallel(_Theirs):
             warnings.warn(f"parameter {strange[0]!r} has a hook of register_post_accumulate_grad_hook, which runs before gradients are reduced: what it does "
                           "with them it does with those of this rank alone", RuntimeWarning, stacklevel=2)
         if not self._comm_hooks:
-            dist._register_comm_hook(self.reducer, weakref.ref(self), _on_bucket)
-
-    def _is_joining(self) -> bool:
-        return getattr(self, "_join_config", None) is not None and self._join_config.enable
+            dist._register_comm_hook(self.reducer, None, _Call(self, "_take"))  # it may outlive the wrapper, where autograd holds it
 
     def _are_lent(self) -> bool:
         """Before a forward computation whose gradients will be reduced. Does the module have other parameters for one call
         (torch.func.functional_call)?"""
         if is_alone_among_others(self.group):
             self.group._check_company()
-        parameters, _ = look(self.module)
+        parameters, self.modules_buffers = look(self.module)
         if self.parameters_to_ignore:
             parameters = [p for _, p in self._named_parameters()]
-        known = self._known
-        strange = [p for p in parameters if id(p) not in known]
+        if self._known.issuperset(map(id, parameters)):
+            return False
+        strange = [p for p in parameters if id(p) not in self._known]
         for parameter in strange:
             if isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad:
                 raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
@@ -332,24 +320,24 @@ class DistributedDataParallel(_Theirs):
 
     def will_sync_module_buffers(self) -> bool:
         """In training only, so that one rank may evaluate alone."""
-        return self.require_forward_param_sync and self.forward_sync_buffers and self.training and has_buffers(self.module)
+        return self.training and super().will_sync_module_buffers()
 
     def _check_sync_bufs_pre_fwd(self) -> bool:
         """Not where the last pass has sent them, and nothing was computed since."""
-        return super()._check_sync_bufs_pre_fwd() and (self._is_joining() or not self._replicated.are_equal)
+        return super()._check_sync_bufs_pre_fwd() and (self._join_config.enable or not self._replicated.are_equal)
 
-    def _distributed_broadcast_coalesced(self, tensors: Any, buffer_size: Any, authoritative_rank: int = 0) -> None:  # noqa: ARG002
-        tensors = list(tensors)
+    def _distributed_broadcast_coalesced(self, tensors: Any, buffer_size: int, authoritative_rank: int = 0) -> None:
+        """All whose elements follow each other in one message."""
         if self.group.size == 1 or not tensors:
             return
         if self._uneven:  # ranks that are out of data answer this call of the model alone
             self.model.sync_buffers(authoritative_rank, stream=self._stream())
-        else:
-            self._replicated.send(self.group, tensors, authoritative_rank)
+            return
+        dist._broadcast_coalesced(self._sending, [to_send(tensor) for tensor in tensors], buffer_size, authoritative_rank)
 
     # ---- Backward. ----
 
-    def _take(self, bucket: Any) -> torch.futures.Future:
+    def _take(self, state: None, bucket: Any) -> torch.futures.Future:  # noqa: ARG002  as PyTorch calls a hook
         """The Reducer has a bucket of this rank's gradients. Nothing waits here for other ranks."""
         buffer = bucket.buffer()
         learns = self.static_graph and self._used is None  # PyTorch gives all buckets, in order, when backward has ended, and waits at once
@@ -358,13 +346,8 @@ class DistributedDataParallel(_Theirs):
         self._open_pass()
         self._pending.append((future, number, buffer))
         self._buckets.bring(number, buffer)
-        indices, stream = self._buckets.numbers[number], self._buckets.stream(number)
         used = None if not self._allows_unused else self._seen if self._used is None else self._used
-        for index in indices:
-            if used is None or index in used:
-                self.model.mark_ready(index, stream=stream)
-            else:
-                self.model.mark_unused(index)
+        self.model._mark_all(self._buckets.numbers[number], used, self._buckets.stream(number))
         if len(self._pending) == len(self._buckets.numbers):
             self._end_pass() if learns else self._call_at_end("_finish")  # before PyTorch does, which then waits
         return future
@@ -379,8 +362,10 @@ class DistributedDataParallel(_Theirs):
         self.model.begin_backward()
         self._open, self._must_reset = True, False
 
-    def _on_begin(self) -> None:
+    def _on_begin(self, gradient: torch.Tensor) -> None:  # noqa: ARG002
         """A backward pass has reached an output of a forward computation."""
+        if not self._listens:
+            return
         if self._expects:
             self._begun = True
             if self._end is None or self._end() is None:  # one that failed has let go of it
@@ -400,7 +385,7 @@ class DistributedDataParallel(_Theirs):
         """All buckets have come, or none will any more."""
         if not self._expects or self._comm_hooks or (self.static_graph and self._used is None):
             return  # it has ended already, or will behind this
-        if self._open or (self._sparse and self._seen) or self._without_gradient():
+        if self._open or (self._sparse and self._seen) or self._without_gradient()[0]:
             self._end_pass()  # else no gradient came, as in torch.autograd.grad() of inputs
 
     def _finish_whole(self) -> None:
@@ -415,9 +400,9 @@ class DistributedDataParallel(_Theirs):
     def _end_pass(self) -> None:
         """All ranks come here. PyTorch takes the results when this has returned."""
         self._open_pass()
-        missing = self._mark_rest()
+        missing, why = self._mark_rest()
         if missing and self._allows_unused:
-            self._unfinished.put(about_change(self.group.rank, missing, self.model.names), self._parameters_lent)
+            self._put_off(why)
             self._give_up("its training graph has changed, although static_graph is set")
             return
         self._open = self._expects = self._begun = False
@@ -428,7 +413,7 @@ class DistributedDataParallel(_Theirs):
             if not is_incomplete(error):
                 self._must_reset = True
                 raise
-            self._unfinished.put(about_unused(error, self.group.rank, missing, self.model.names), self._parameters_lent)
+            self._put_off(f"{why}\n{error}; here that is find_unused_parameters=True".strip())
             self._must_reset = bool(missing)
             self._seen.clear()
             for future, _, buffer in pending:
@@ -448,34 +433,42 @@ class DistributedDataParallel(_Theirs):
         self._after = _Call(self, "_go_on")
         torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
 
-    def _mark_rest(self) -> list[int]:
-        """What comes at no hook of a bucket. Returns the parameters that have no gradient, and should."""
-        missing = []
+    def _mark_rest(self) -> tuple[set[int], str]:
+        """What comes at no hook of a bucket. Returns the parameters that have no gradient and should, and what PyTorch says of them."""
+        missing = set()
         for index in self._sparse:
             if index in self._seen:
                 self.model.mark_ready(index)
             elif self._allows_unused:
                 self.model.mark_unused(index)
             else:
-                missing.append(index)
+                missing.add(index)
         came = {number for _, number, _ in self._pending}
-        rest = [index for number, indices in enumerate(self._buckets.numbers) if number not in came for index in indices]
-        lacking = self._without_gradient() if rest else set()
-        for index in rest:
-            if index in lacking or lacking.isdisjoint(rest):
-                missing.append(index)
-            else:
-                self.model.mark_ready(index)
-        return sorted(missing)
+        rest = {index for number, indices in enumerate(self._buckets.numbers) if number not in came for index in indices}
+        lacking, why = self._without_gradient() if rest else (set(), "")
+        lacking = lacking & rest or rest
+        for index in rest - lacking:
+            self.model.mark_ready(index)
+        return missing | lacking, why
 
-    def _without_gradient(self) -> set[int]:
-        """The parameters for which the Reducer waits; it tells of them in a sentence."""
+    def _without_gradient(self) -> tuple[set[int], str]:
+        """The parameters for which the Reducer waits; it tells of them in a sentence, which is the other result, with the numbers of the model."""
+        found: set[int] = set()
+
+        def in_model(text: re.Match) -> str:
+            found.update(self._order[int(position)] for position in text[2].split() if self._order)
+            return f"{text[1]} {' '.join(map(str, sorted(found)))}"
+
         try:
             self.reducer._check_reducer_finalized()
         except RuntimeError as error:
-            found = re.search(r"did not receive grad for rank \d+:((?: \d+)+)", str(error))
-            return {self._index_of[id(self._of_reducer[int(position)])] for position in found.group(1).split()} if found else set()
-        return set()
+            return found, re.sub(r"(did not receive grad for rank \d+:)((?: \d+)+)", in_model, str(error))
+        return found, ""
+
+    def _put_off(self, why: str) -> None:
+        """The error of a pass that was not reduced comes later."""
+        self.logger.set_error_and_log(why)
+        self._unfinished.put(why, self._parameters_lent)
 
     def _end_model(self) -> None:
         """Where replicas are made equal, the end of the pass may send the majority's parameters and buffers."""
@@ -491,7 +484,7 @@ class DistributedDataParallel(_Theirs):
 
     def _scale(self) -> float:
         """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
-        by_world = not self._is_joining() or self._divide_by_initial_world_size
+        by_world = not self._join_config.enable or self._divide_by_initial_world_size
         contributors = 0 if by_world else self.model.pass_report().contributors
         if contributors in (0, self.group.size):
             return 1.0
@@ -521,7 +514,7 @@ class DistributedDataParallel(_Theirs):
         if factor is None:
             return
         self._sparse.reduce(self.model, self._parameters_lent, factor=factor)
-        if not hasattr(self, "buffer_hook") and not self._is_joining() and self.will_sync_module_buffers():
+        if not hasattr(self, "buffer_hook") and not self._join_config.enable and self.will_sync_module_buffers():
             self._sync_buffers()  # so that an evaluation or a file of any rank has the same
             self._replicated.are_equal = True
 
@@ -573,39 +566,29 @@ class DistributedDataParallel(_Theirs):
             self._fill(self.reducer._get_local_used_map())
 
     def _sync_final_model(self, is_last_joiner: bool) -> None:
-        """All have joined: the parameters and buffers of one that trained to the last go to everybody."""
+        """All have joined."""
         self.model.wait_values()
-        self._authoritative_rank = root = self._find_common_rank(self._distributed_rank, is_last_joiner)
-        for parameter in self._parameters_lent:
-            self.group.broadcast(in_memory_order(parameter.detach()), root, stream=self._stream())
-            written([parameter])
-        if self.forward_sync_buffers:
-            self._assign_modules_buffers()
-            self._distributed_broadcast_coalesced(self.modules_buffers, None, root)
+        super()._sync_final_model(is_last_joiner)
 
     # ---- Settings. ----
 
     def register_comm_hook(self, state: object, hook: Any) -> None:
         """As PyTorch's, with its hooks or your own: it reduces in the place of libddp, over torch.distributed. All ranks give it, once."""
         self._check_comm_hook(hook)
-        self._take_hook(state, hook, getattr(hook, "__qualname__", str(hook)))
-
-    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
-        """One of the hooks that PyTorch has built in: the plain reduction, or 16 bits on the wire."""
-        self._take_hook(None, BuiltinHook(comm_hook_type), str(comm_hook_type))
-
-    def _take_hook(self, state: object, hook: Any, name: str) -> None:
         if self._comm_hooks or self._hook is not None:
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         if self._replicated.followed:
             raise InvalidStateError("with a hook of the program libddp reduces nothing, but an optimizer or averages of libddp wait for its passes: "
                                     "make them without register_comm_hook, or afterwards in the class of torch.optim")
-        self._comm_hooks.append((hook, state))
         if self._lazy_init_ran:  # the Reducer has libddp's
             self._rewrap("register_comm_hook")
-        else:
-            dist._register_comm_hook(self.reducer, state, hook)
-        self.logger._set_comm_hook_name(name)
+        super().register_comm_hook(state, hook)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """One of the hooks that PyTorch has built in: the plain reduction, or 16 bits on the wire."""
+        self.register_comm_hook(None, {dist.BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
+                                       dist.BuiltinCommHookType.FP16_COMPRESS: default_hooks.fp16_compress_hook}[comm_hook_type])
+        self.logger._set_comm_hook_name(str(comm_hook_type))
 
     def _set_static_graph(self) -> None:
         """As the argument static_graph."""
@@ -615,7 +598,7 @@ class DistributedDataParallel(_Theirs):
         if self.static_graph:
             return
         if self._open or self.model.stats()["passes"]:
-            raise RuntimeError("self.static_graph should be called before training loop starts: _set_static_graph() makes a new model.")
+            self._log_and_throw(RuntimeError, "self.static_graph should be called before training loop starts: _set_static_graph() makes a new model.")
         self.static_graph = self._rebuilds = True
         self._rewrap("_set_static_graph")
 
@@ -634,23 +617,22 @@ class DistributedDataParallel(_Theirs):
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict) -> None:
-        torch.nn.Module.__setstate__(self, state)
-        self._process_group = None
-        self.group = group(device_index=self.device.index if self.device.type == "cuda" else None)
-        self._make_reducer()
-        self._wrap(send_values=False, send_buffers=False)
+        self._begin_as_copy(state, None, None)
 
     def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
         """On all ranks: the copy is a model of its own, with the values that each rank has."""
         self.model.wait_values()
-        other = type(self).__new__(type(self))
-        memo[id(self)] = other
-        torch.nn.Module.__setstate__(other, {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()
-                                             if name not in _NOT_COPIED})
-        other._process_group, other.group = self._process_group, self.group
-        other._make_reducer()
-        other._wrap(send_values=False, send_buffers=False)
+        other = memo[id(self)] = type(self).__new__(type(self))
+        state = {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+        other._begin_as_copy(state, self._process_group, self.group)
         return other
+
+    def _begin_as_copy(self, state: dict, process_group: Any, ranks: Optional[Group]) -> None:
+        torch.nn.Module.__setstate__(self, state)
+        self._process_group = process_group
+        self.group = ranks or group(device_index=self.device.index if self.device.type == "cuda" else None)
+        self._make_reducer()
+        self._wrap(send_values=False, send_buffers=False)
 
     # ---- State. ----
 
@@ -698,8 +680,9 @@ class DistributedDataParallel(_Theirs):
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "_ranks", "reducer", "logger", "model", "_process_group", "_parameters_lent", "_of_reducer", "_known", "_index_of", 
-               "_replicated", "_lent", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given", "_unfinished", "_sparse", "_unsettled", "_late", "_number"}
+_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent",
+               "_replicated", "_sparse", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given",
+               "_unfinished", "_unsettled", "_late", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
 
 
@@ -707,11 +690,6 @@ def _of_wrappers_within(module: torch.nn.Module) -> set[str]:
     """Names of the parameters and buffers that an inner wrapper takes care of."""
     return {f"{prefix}.module.{name}" for prefix, part in module.named_modules() if isinstance(part, DistributedDataParallel)
             for found in (part.module.named_parameters(), part.module.named_buffers()) for name, _ in found}
-
-
-def _on_bucket(reference: Any, bucket: Any) -> torch.futures.Future:
-    """The communication hook. The Reducer outlives the wrapper where autograd holds it, so it must not hold the wrapper."""
-    return reference()._take(bucket)
 
 
 def _note(seen: set[int], index: int) -> Callable[[torch.Tensor], None]:
@@ -723,27 +701,14 @@ def _hooks_of(parameter: torch.Tensor) -> Any:
 
 
 class _Call:
-    """What autograd calls when a backward pass ends; lives as long as autograd means to call it."""
+    """A method of a wrapper, which PyTorch calls and which does not keep the wrapper. Lives as long as PyTorch means to call it."""
 
     def __init__(self, wrapper: DistributedDataParallel, name: str) -> None:
         self._wrapper, self._name = weakref.ref(wrapper), name
 
-    def __call__(self) -> None:
+    def __call__(self, *arguments: Any) -> Any:
         alive = self._wrapper()
-        if alive is not None:
-            getattr(alive, self._name)()
-
-
-def _begin(wrapper: DistributedDataParallel) -> Any:
-    """An output may outlive the wrapper, so it must not hold it."""
-    reference = weakref.ref(wrapper)
-
-    def on_begin(gradient: torch.Tensor) -> None:
-        alive = reference()
-        if alive is not None and alive._listens:
-            alive._on_begin()
-
-    return on_begin
+        return None if alive is None else getattr(alive, self._name)(*arguments)
 
 
 class DistributedSampler(torch.utils.data.distributed.DistributedSampler):

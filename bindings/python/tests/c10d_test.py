@@ -53,7 +53,7 @@ def ask(function, *arguments, group, late=False, **keywords):
     work = function(*arguments, group=group, async_op=late, **keywords)
     if late:
         work.wait()
-        assert work.is_completed() and work.is_success() and work.exception() is None or group is theirs
+        assert group is theirs or (work.is_completed() and work.is_success() and work.exception() is None)
 def gloo_has(function, *arguments, **keywords):
     try:
         ask(function, *arguments, group=theirs, **keywords)

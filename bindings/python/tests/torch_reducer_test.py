@@ -159,6 +159,40 @@ for kind in ("tensor", "tree", "object", "attribute"):
         both(lambda: [Blocks(kind, reentrant)], lambda wrappers, step: loss_of(wrappers[0], x(step).requires_grad_()).backward(), WAYS[:3])
 """)
 
+    def test_reentrant_checkpoints_with_unused_parameters(self):
+        """With find_unused_parameters PyTorch's wrapper raises, because each checkpoint ends a pass; with static_graph, and without reentrant
+        checkpoints, it trains. The same here, and the error ends the pass on both ranks."""
+        self.run_ranks("""
+class Some(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        torch.manual_seed(3)
+        self.blocks, self.unused, self.reentrant = nn.ModuleList(nn.Linear(3, 3) for _ in range(3)), nn.Linear(3, 3), reentrant
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.reentrant)
+        return x
+def train(wrappers, step):
+    wrappers[0](x(step).requires_grad_()).pow(2).mean().backward()
+both(lambda: [Some(True)], train, [dict(static_graph=True), dict(static_graph=True, find_unused_parameters=True)])
+both(lambda: [Some(False)], train, [dict(find_unused_parameters=True), dict(static_graph=True)])
+for kind in (Ours, Theirs):
+    wrapper = kind(Some(True), find_unused_parameters=True)
+    try:
+        train([wrapper], 0)
+        raise SystemExit("no error")
+    except RuntimeError as error:
+        assert "marked as ready twice" in str(error), error
+    if kind is Ours:
+        wrapper.module.reentrant = False                 # another pass is as good as the first
+        wrapper.zero_grad()
+        train([wrapper], 1)
+        alone = Some(False)
+        for of in range(size):
+            (alone(x(1, of)).pow(2).mean() / size).backward()
+        same(wrapper.module, alone, "after the error")
+""")
+
     def test_parameters_of_several_kinds_and_unused_ones(self):
         self.run_ranks("""
 class Mixed(nn.Module):

@@ -9,6 +9,7 @@ The tests mean GPUs; here a GPU is host memory. `--from FILE` runs the tests tha
 takes another number of processes than 2.
 """
 import argparse
+import functools
 import os
 import re
 import signal
@@ -73,6 +74,7 @@ def leave_out_ids(wrapper):
     """Host memory has no number."""
     create = wrapper.__init__
 
+    @functools.wraps(create)
     def without_ids(self, module, device_ids=None, output_device=None, *args, **keywords):
         create(self, module, None, None, *args, **keywords)
 
