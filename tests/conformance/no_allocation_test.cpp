@@ -38,7 +38,6 @@ void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

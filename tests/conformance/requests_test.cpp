@@ -14,7 +14,6 @@
 #include "group/messages.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
