@@ -2,7 +2,7 @@
 // Do all ranks still hold the same bits? Content hashes (XXH3) are compared, one number for all tensors first, and only if
 // that differs one for each; so equal replicas cost one pass over memory and one small exchange. Tensors on a GPU are hashed
 // there, by a hash of its own, and the host reads the numbers once.
-// Tested by unit/model/drift_test.cpp, conformance/drift_test.cpp, conformance/pass_semantics.hpp and
+// Tested by unit/model/drift_test.cpp, conformance/drift_test.cpp, conformance/pass_test.cpp and
 // gpu_host/sync_test.cpp.
 #pragma once
 

@@ -2,7 +2,7 @@
 // The gradients of a model: operations on all of them between passes, and whether they are valid for a step.
 // They may be on any device; on a GPU they are read and written in the order of `stream`, and only norms make the host wait,
 // for that one stream. Threads: as Model. Nothing is allocated after the first use of each call. Tested by
-// gpu_host/gradients_test.cpp, conformance/pass_semantics.hpp and capi/clipping_test.c.
+// gpu_host/gradients_test.cpp, conformance/pass_test.cpp and capi/clipping_test.c.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold before a call of which every rank of a model is a part, so that none does nothing, or half of something,
 // without a word. What concerns gradients and values alone is in gradients.hpp and values.hpp.
-// Tested by conformance/join_semantics.hpp and gpu_host/capture_test.cpp.
+// Tested by conformance/uneven_test.cpp and gpu_host/capture_test.cpp.
 #pragma once
 
 namespace ddp {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends the buffers of one rank to all, also to the ranks that have joined.
 // Collective.
-// Tested by conformance/state_test.cpp, conformance/join_semantics.hpp and gpu_host/sync_test.cpp.
+// Tested by conformance/state_test.cpp, conformance/uneven_test.cpp and gpu_host/sync_test.cpp.
 #pragma once
 
 #include <cstdint>

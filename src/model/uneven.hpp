@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For a rank with more or less data than the others (ddp/uneven.h): it weighs, skips or abandons passes, and announces its
-// last one. A rank without more data joins. Threads: as Model. Tested by conformance/weight_semantics.hpp and
+// last one. A rank without more data joins. Threads: as Model. Tested by conformance/weights_test.cpp and
 // capi/uneven_test.c.
 #pragma once
 

@@ -32,7 +32,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 os::Deadline limit() { return os::Deadline::in_ms(60'000); }

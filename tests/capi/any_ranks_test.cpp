@@ -10,7 +10,6 @@
 
 #include "support/surviving_parts.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -45,11 +44,10 @@ uint64_t hash_of(const void* data, size_t bytes) {  // FNV-1a
   return hash;
 }
 
-class Training {
+class Training : NotCopied {
  public:
   Training(ddp_group* group, const Way& way, Death death) : group_(group), way_(way), death_(death) {
-    ddp_model_options model;
-    OK(ddp_model_options_init(&model, sizeof model));
+    auto model = defaults<ddp_model_options>();
     model.first_bucket_bytes = model.bucket_bytes = 3'000;  // the second parameter is split
     OK(ddp_model_create(group_, &model, &model_));
     for (size_t p = 0; p < std::size(kSizes); ++p) {
@@ -69,8 +67,6 @@ class Training {
     ddp_optimizer_destroy(optimizer_);
     ddp_model_destroy(model_);
   }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
 
   ddp_status commit() { return ddp_model_commit(model_, nullptr); }
   int64_t step_count() const {
@@ -113,22 +109,18 @@ class Training {
 
  private:
   void make_optimizer() {
-    ddp_optimizer_options options;
-    OK(ddp_optimizer_options_init(&options, sizeof options));
+    auto options = defaults<ddp_optimizer_options>();
     options.in_backward = way_.in_backward ? 1 : 0;
     options.max_norm = way_.max_norm;
-    ddp_sgd_options sgd;
-    ddp_adam_options adam;
-    OK(ddp_sgd_options_init(&sgd, sizeof sgd));
-    OK(ddp_adam_options_init(&adam, sizeof adam));
+    auto sgd = defaults<ddp_sgd_options>();
+    auto adam = defaults<ddp_adam_options>();
     sgd.rate = 0.01;
     sgd.momentum = 0.9;
     adam.rate = 0.01;
     OK(way_.adam ? ddp_optimizer_create_adam(model_, &adam, &options, &optimizer_)
                  : ddp_optimizer_create_sgd(model_, &sgd, &options, &optimizer_));
     if (way_.loss_scale == 0) return;
-    ddp_loss_scale_options scale;
-    OK(ddp_loss_scale_options_init(&scale, sizeof scale));
+    auto scale = defaults<ddp_loss_scale_options>();
     scale.initial = way_.loss_scale;
     OK(ddp_optimizer_set_loss_scale(optimizer_, &scale));
   }
@@ -156,8 +148,7 @@ class Training {
   }
 
   double forward_and_backward(int32_t part, int64_t number) {
-    ddp_sampler sampler;
-    OK(ddp_sampler_init(&sampler, sizeof sampler));
+    auto sampler = defaults<ddp_sampler>();
     sampler.dataset_size = kSamples;
     sampler.rank = part;
     sampler.size = kParts;
@@ -243,24 +234,18 @@ const Deaths kRankZeroDies = {{0, {3, Moment::kInFirstPart}},  {2, {3, Moment::k
                               {5, {3, Moment::kBehindPass}},   {7, {3, Moment::kInFirstPart}},
                               {1, {6, Moment::kBetweenParts}}, {3, {kBufferStep, Moment::kSendingBuffers}}};
 
-template <Hosts kHosts, const Way& kWay, const Deaths& kDeaths>
-void half_of_the_ranks_die_and_one_more(void**) {
-  expect_the_bits(kHosts, kWay, kDeaths);
+void half_of_the_ranks_die_and_one_more(Hosts hosts, const Way& way, const Deaths& deaths) {
+  expect_the_bits(hosts, way, deaths);
 }
+
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kShared, kMomentum, kOthersDie));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kShared, kAdam, kOthersDie));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kShared, kAdam, kRankZeroDies));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kShared, kInBackward, kOthersDie));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kShared, kInBackward, kRankZeroDies));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kGloo, kAdam, kRankZeroDies));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kGloo, kInBackward, kOthersDie));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kSeveral, kAdam, kOthersDie));
+ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kSeveral, kInBackward, kRankZeroDies));
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kShared, kMomentum, kOthersDie>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kShared, kAdam, kOthersDie>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kShared, kAdam, kRankZeroDies>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kShared, kInBackward, kOthersDie>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kShared, kInBackward, kRankZeroDies>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kGloo, kAdam, kRankZeroDies>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kGloo, kInBackward, kOthersDie>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kSeveral, kAdam, kOthersDie>)),
-      ddp_test((half_of_the_ranks_die_and_one_more<Hosts::kSeveral, kInBackward, kRankZeroDies>)),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

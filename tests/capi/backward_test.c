@@ -14,10 +14,9 @@ typedef struct fixture {
 
 static void open_fixture(fixture *f, ddp_unused unused) {
   memset(f, 0, sizeof *f);
-  ddp_model_options options;
   ddp_tensor grad;
   f->group = alone();
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.unused = unused;
   check_ok(ddp_model_create(f->group, &options, &f->model));
   const ddp_tensor value = vector_of(f->value, DDP_F32, 3), mine = vector_of(f->grad, DDP_F32, 3),
@@ -130,10 +129,9 @@ check_fixture_case(a_pass_keeps_its_states, open_fixture(f, DDP_UNUSED_ERROR)) {
 }
 
 check_fixture_case(models_of_one_group_have_open_passes_together, open_fixture(f, DDP_UNUSED_ALLOW)) {
-  ddp_model *other = NULL;
   float value = 0, grad = 3;
   const ddp_tensor tensor = vector_of(&value, DDP_F32, 1), gradient = vector_of(&grad, DDP_F32, 1);
-  check_ok(ddp_model_create(f->group, NULL, &other));
+  ddp_model *other = new_model(f->group, NULL);
   check_ok(ddp_model_add_parameter(other, "p", &tensor, &gradient, NULL));
   check_ok(ddp_model_commit(other, NULL));
   check_ok(ddp_model_begin_backward(f->model, DDP_PASS_REDUCE));

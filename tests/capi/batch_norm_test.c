@@ -13,8 +13,7 @@ static ddp_tensor matrix_of(void *data, ddp_dtype dtype, int64_t rows, int64_t c
 }
 
 static ddp_batch_norm_options defaults(void) {
-  ddp_batch_norm_options options;
-  check_ok(ddp_batch_norm_options_init(&options, sizeof options));
+  check_defaults(batch_norm_options, options);
   return options;
 }
 

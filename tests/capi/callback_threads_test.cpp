@@ -50,8 +50,7 @@ int32_t hook(void* calls, ddp_bucket* bucket) {
 
 struct Trained {
   Trained(ddp_group* group, ddp_progress progress) {
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.progress = progress;
     options.bucket_bytes = options.first_bucket_bytes = kCount * 4;
     OK(ddp_model_create(group, &options, &model));
@@ -79,9 +78,7 @@ ddp_group* join(const Folder& folder, Way way, int rank) {
   return create_group("file://" + folder.path() + "/meet", options);
 }
 
-void expect_done(Procs& procs) {
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
-}
+void expect_done(Procs& procs) { expect_success(procs, 60'000); }
 
 ddp_case(rules_run_on_the_threads_of_the_program) {
   for (const Way way : ways())
@@ -93,9 +90,8 @@ ddp_case(rules_run_on_the_threads_of_the_program) {
         Trained trained(group, DDP_PROGRESS_CALLER), beside(group, DDP_PROGRESS_THREAD);
         OK(ddp_model_commit(trained.model, nullptr));
         OK(ddp_model_commit(beside.model, nullptr));
-        ddp_optimizer_options shared;
         ddp_optimizer* rule = nullptr;
-        OK(ddp_optimizer_options_init(&shared, sizeof shared));
+        auto shared = defaults<ddp_optimizer_options>();
         shared.shard = options & 1;
         shared.in_backward = options >> 1;
         OK(ddp_optimizer_create_custom(trained.model, nullptr, &shared, nullptr, update, &calls, nullptr, &rule));

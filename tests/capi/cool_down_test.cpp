@@ -12,7 +12,6 @@
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -29,7 +28,7 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-class Job {
+class Job : NotCopied {
  public:
   explicit Job(int64_t cool_down_ms) {
     plan_.rendezvous = "file://" + folder_.path() + "/meet";
@@ -43,8 +42,6 @@ class Job {
     wait_for_steps();
   }
   ~Job() { munmap(shared_, sizeof *shared_); }
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
 
   /// One more rank: it joins.
   size_t add(int host, int64_t timeout_ms = 60'000) {

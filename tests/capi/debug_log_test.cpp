@@ -8,7 +8,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 void take(void* user_data, ddp_log_level level, const char* text) {

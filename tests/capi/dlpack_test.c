@@ -102,10 +102,9 @@ check_case(a_model_takes_what_comes_of_it) {
   const DLTensor w = given_of(value, kDLFloat, 32, 2, shape), g = given_of(grad, kDLFloat, 32, 2, shape);
   ddp_tensor of_w, of_g;
   ddp_group *group = alone();
-  ddp_model *model = NULL;
   check_int(ddp_tensor_from_dlpack(&w, &of_w), DDP_OK);
   check_int(ddp_tensor_from_dlpack(&g, &of_g), DDP_OK);
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_add_parameter(model, "w", &of_w, &of_g, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_set_grad(model, 0, &of_g));

@@ -4,15 +4,13 @@
 #include "support/ranks.h"
 
 static ddp_model *make_model(rank *self, ddp_drift drift, float *value, int64_t count) {
-  ddp_model_options options;
-  ddp_model *model = NULL;
   const ddp_tensor tensor = vector_of(value, DDP_F32, count);
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   check_int(options.check_every, 0);
   check_int(options.drift, DDP_DRIFT_REPORT);
   options.check_every = 2;
   options.drift = drift;
-  check_ok(ddp_model_create(self->group, &options, &model));
+  ddp_model *model = new_model(self->group, &options);
   check_ok(ddp_model_add_parameter(model, "weight", &tensor, NULL, NULL));
   check_ok(ddp_model_commit(model, NULL));
   return model;
@@ -83,8 +81,7 @@ check_case(drift_is_repaired_from_the_majority) {
 check_ranks_case(the_advice_fits_what_differs, 3) {
   float value[4] = {1, 2, 3, 4}, mean[2] = {0, 0};
   const ddp_tensor tensor = vector_of(value, DDP_F32, 4), buffer = vector_of(mean, DDP_F32, 2);
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "weight", &tensor, NULL, NULL));
   check_ok(ddp_model_add_buffer(model, "mean", &buffer, NULL));
   check_ok(ddp_model_commit(model, NULL));
@@ -104,9 +101,8 @@ check_ranks_case(the_advice_fits_what_differs, 3) {
 
 check_case(wrong_options_are_refused) {
   ddp_group *group = alone();
-  ddp_model_options options;
   ddp_model *model = NULL;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.check_every = -1;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "check_every");
   options.check_every = 1;

@@ -44,8 +44,7 @@ static void *on_a_fresh_thread(void *argument) {
 static ddp_model *make_model(ddp_group *group) {
   static float values[3][2], grads[3][2];
   const char *const names[3] = {"a", "b", "c"};
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   for (int at = 0; at < 3; at++) check_ok(ddp_model_add_array(model, names[at], values[at], grads[at], 2, NULL));
   check_ok(ddp_model_commit(model, NULL));
   return model;

@@ -10,7 +10,6 @@
 #include "support/group_paths.hpp"
 #include "support/public_api.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -46,13 +45,12 @@ std::string last_error() {
     expect_equal(last_error(), std::string(wanted), ddp_last_error()); \
   } while (false)
 
-struct Trainee {
+struct Trainee : NotCopied {
   ddp_model* model = nullptr;
   std::vector<std::vector<float>> values, grads;
 
   Trainee(ddp_group* group, const std::vector<int64_t>& sizes, int64_t check_every = 0) {
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.check_every = check_every;
     options.bucket_bytes = options.first_bucket_bytes = 64;  // several buckets
     OK(ddp_model_create(group, &options, &model));
@@ -65,8 +63,6 @@ struct Trainee {
                              nullptr));
   }
   ~Trainee() { ddp_model_destroy(model); }
-  Trainee(const Trainee&) = delete;
-  Trainee& operator=(const Trainee&) = delete;
 
   ddp_status pass(const std::vector<int32_t>& left_out = {}) {
     OK(ddp_model_begin_backward(model, DDP_PASS_REDUCE));

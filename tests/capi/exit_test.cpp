@@ -241,9 +241,8 @@ ddp_case(an_exit_in_a_function_of_the_program_ends_the_process) {
       Procs procs(2, [&](int rank, Reporter&) {
         Training training(folder, way, rank, 2);
         if (rank == 1) {
-          ddp_optimizer_options options;
           ddp_optimizer* rule = nullptr;
-          OK(ddp_optimizer_options_init(&options, sizeof options));
+          auto options = defaults<ddp_optimizer_options>();
           options.in_backward = in_backward ? 1 : 0;
           ddp_optimizer_destroy(training.adam);  // a parameter has one optimizer
           OK(ddp_optimizer_create_custom(training.model, nullptr, &options, nullptr, exit_in_update, nullptr, nullptr,

@@ -14,11 +14,10 @@ using namespace ddp::test;
 namespace {
 
 /// A stack that makes an optimizer's step, and gives way inside the rule.
-class Fiber {
+class Fiber : NotCopied {
  public:
   Fiber() {
-    ddp_group_options options;
-    OK(ddp_group_options_init(&options, sizeof options));
+    auto options = defaults<ddp_group_options>();
     options.rank = 0;
     options.world_size = 1;
     OK(ddp_group_create("local://fiber", &options, &group));
@@ -31,8 +30,6 @@ class Fiber {
     own_.uc_stack.ss_size = stack_.size();
     own_.uc_link = &other_;
   }
-  Fiber(const Fiber&) = delete;
-  Fiber& operator=(const Fiber&) = delete;
   ~Fiber() {
     ddp_optimizer_destroy(optimizer_);
     ddp_model_destroy(model_);

@@ -12,7 +12,6 @@
 #include "support/public_api.hpp"
 #include "support/ranks.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -22,13 +21,11 @@ enum class Break { kAbort, kLeave };
 
 const char* reason_of(Break how) { return how == Break::kAbort ? "no more milk" : "left the group"; }
 
-struct Trainee {
+struct Trainee : NotCopied {
   Handles h;
   float value[4] = {1, 2, 3, 4}, grad[4] = {};
 
   Trainee(const std::string& place, int rank, int size = 2) { h.group = create_group(place, patient_options(rank, size)); }
-  Trainee(const Trainee&) = delete;
-  Trainee& operator=(const Trainee&) = delete;
   ~Trainee() {
     ddp_outer_destroy(h.outer);
     ddp_ema_destroy(h.ema);

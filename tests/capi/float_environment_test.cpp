@@ -36,7 +36,7 @@ void to_16_bits(uint32_t* bits) {
   }
 }
 
-struct Model {
+struct Model : NotCopied {
   ddp_model* model = nullptr;
   uint32_t values[2][kCount], grads[2][kCount];
   ddp_dtype dtype;
@@ -60,8 +60,6 @@ struct Model {
     if (before_commit) before_commit(model);
     CALL(run, ddp_model_commit(model, nullptr));
   }
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
   ~Model() { ddp_model_destroy(model); }
 
   void pass(HabitRun& run, uint32_t seed, bool wild, ddp_pass mode = DDP_PASS_REDUCE) {
@@ -352,12 +350,11 @@ std::vector<unsigned char> run_with(Habit habit, Part part, const std::string& n
   return results[0];
 }
 
-template <Part kPart>
-void is_the_same_for_all_programs(void**) {
-  const std::vector<unsigned char> wanted = run_with(Habit::kOrdinary, kPart, "ordinary");
+void expect_the_same_for_all_programs(Part part) {
+  const std::vector<unsigned char> wanted = run_with(Habit::kOrdinary, part, "ordinary");
   expect(wanted.size() > 1000, "there is a result");
   for (const auto& [habit, name] : {std::pair{Habit::kTraps, "traps"}, std::pair{Habit::kFlushes, "flushes"}}) {
-    const std::vector<unsigned char> got = run_with(habit, kPart, name);
+    const std::vector<unsigned char> got = run_with(habit, part, name);
     expect_equal(got.size(), wanted.size(), std::string(name) + ": bytes");
     for (size_t i = 0; i < got.size(); ++i)
       expect(got[i] == wanted[i],
@@ -365,18 +362,13 @@ void is_the_same_for_all_programs(void**) {
   }
 }
 
-}  // namespace
+ddp_case(optimizers_are_the_same_for_all_programs) { expect_the_same_for_all_programs(optimizers); }
+ddp_case(gradients_are_the_same_for_all_programs) { expect_the_same_for_all_programs(gradients); }
+ddp_case(averages_are_the_same_for_all_programs) { expect_the_same_for_all_programs(averages); }
+ddp_case(hooks_are_the_same_for_all_programs) { expect_the_same_for_all_programs(hooks); }
+ddp_case(weights_are_the_same_for_all_programs) { expect_the_same_for_all_programs(weights); }
+ddp_case(functions_of_the_program_are_the_same_for_all_programs) { expect_the_same_for_all_programs(programs_own); }
+ddp_case(collectives_are_the_same_for_all_programs) { expect_the_same_for_all_programs(collectives); }
+ddp_case(batch_norm_is_the_same_for_all_programs) { expect_the_same_for_all_programs(batch_norm); }
 
-int main() {
-  const CMUnitTest tests[] = {
-      {"optimizers", guarded<is_the_same_for_all_programs<optimizers>>, nullptr, nullptr, nullptr},
-      {"gradients", guarded<is_the_same_for_all_programs<gradients>>, nullptr, nullptr, nullptr},
-      {"averages", guarded<is_the_same_for_all_programs<averages>>, nullptr, nullptr, nullptr},
-      {"hooks", guarded<is_the_same_for_all_programs<hooks>>, nullptr, nullptr, nullptr},
-      {"weights", guarded<is_the_same_for_all_programs<weights>>, nullptr, nullptr, nullptr},
-      {"the program's own functions", guarded<is_the_same_for_all_programs<programs_own>>, nullptr, nullptr, nullptr},
-      {"collectives", guarded<is_the_same_for_all_programs<collectives>>, nullptr, nullptr, nullptr},
-      {"batch norm", guarded<is_the_same_for_all_programs<batch_norm>>, nullptr, nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -11,13 +11,12 @@
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 /// A model of its own for each way, so that nothing is left of the way before.
-struct Trainee {
+struct Trainee : NotCopied {
   ddp_group* group;
   int rank;
   std::string folder;
@@ -27,8 +26,6 @@ struct Trainee {
   double numbers[2] = {1, 2};
 
   Trainee(ddp_group* of, int index, std::string place) : group(of), rank(index), folder(std::move(place)) {}
-  Trainee(const Trainee&) = delete;
-  Trainee& operator=(const Trainee&) = delete;
   ~Trainee() {
     ddp_optimizer_destroy(optimizer);
     ddp_model_destroy(model);
@@ -37,8 +34,7 @@ struct Trainee {
   [[nodiscard]] ddp_tensor tensor(int64_t count) { return {buffer, DDP_F32, DDP_CPU, 0, 1, {count}}; }
 
   ddp_status commit(int64_t count = 4, int64_t check_every = 0) {
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.check_every = check_every;
     OK(ddp_model_create(group, &options, &model));
     OK(ddp_model_add_array(model, "w", value, grad, count, nullptr));
@@ -50,16 +46,14 @@ struct Trainee {
     return ddp_model_end_backward(model, nullptr);
   }
   ddp_status step(ddp_update_fn rule) {
-    ddp_optimizer_options shared;
-    OK(ddp_optimizer_options_init(&shared, sizeof shared));
+    auto shared = defaults<ddp_optimizer_options>();
     shared.shard = 1;
     OK(ddp_optimizer_create_custom(model, nullptr, &shared, nullptr, rule, nullptr, nullptr, &optimizer));
     OK(pass());
     return ddp_optimizer_step(optimizer, nullptr);
   }
   [[nodiscard]] ddp_state state() const {
-    ddp_state made;
-    OK(ddp_state_init(&made, sizeof made));
+    auto made = defaults<ddp_state>();
     made.model = model;
     return made;
   }
@@ -90,8 +84,7 @@ const std::vector<Way> ways = {
     {"other options of a sub-group", DDP_ERROR_MISMATCH,
      [](Trainee& t) {
        ddp_group* part = nullptr;
-       ddp_group_options options;
-       OK(ddp_group_options_init(&options, sizeof options));
+       auto options = defaults<ddp_group_options>();
        options.backend = t.is_odd() ? DDP_BACKEND_GLOO : DDP_BACKEND_AUTO;
        return ddp_group_split(t.group, 0, 0, &options, &part);
      }},
@@ -205,7 +198,7 @@ ddp_case(the_group_status_is_the_only_rule) {
     ddp_group_destroy(group);
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
 /// A rank that is late: TIMED_OUT on both, and both continue together.
@@ -225,7 +218,7 @@ ddp_case(a_late_rank_breaks_it_too) {
     ddp_group_destroy(group);
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
 }  // namespace

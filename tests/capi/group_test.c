@@ -8,8 +8,7 @@
 #include "support/ranks.h"
 
 check_case(options_have_the_documented_defaults) {
-  ddp_group_options options;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   check_int(options.struct_size, sizeof options);
   check_int(options.rank, -1);
   check_int(options.world_size, -1);
@@ -28,8 +27,7 @@ check_case(options_have_the_documented_defaults) {
 }
 
 static ddp_group_options one_rank(void) {
-  ddp_group_options options;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = 0;
   options.world_size = 1;
   options.rendezvous_timeout_ms = 1000;
@@ -244,8 +242,7 @@ static void every_call_refuses(ddp_group *group) {
 
 check_case(handles_that_are_none_are_refused_untouched) {
   ddp_group *group = alone(), *destroyed = group;
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   every_call_refuses(NULL);
   every_call_refuses((ddp_group *)(void *)model); /* a live handle of another kind */
   ddp_model_destroy(model);

@@ -19,10 +19,9 @@ typedef struct hooked {
 static void count_release(void *user_data) { ((hooked *)user_data)->released++; }
 
 static void build_with(hooked *h, rank *self, ddp_dtype wire) {
-  ddp_model_options options;
   memset(h, 0, sizeof *h);
   h->self = self;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.first_bucket_bytes = COUNT * 4;
   options.bucket_bytes = COUNT * 4;
   options.wire = wire;
@@ -187,11 +186,10 @@ static void train_with(rank *self, ddp_dtype wire) {
 }
 
 check_ranks_case(gradients_travel_with_16_bits_if_the_model_says_so, 2) {
-  ddp_model_options options;
   ddp_model *model = NULL;
   train_with(self, DDP_F16);
   train_with(self, DDP_BF16);
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   check_int((int)options.wire, 0);
   options.wire = DDP_F64;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(self->group, &options, &model), "wire is 2");
@@ -204,15 +202,13 @@ check_ranks_case(powersgd_is_exact_for_a_matrix_of_its_rank, 2) {
     float value[20 * 30] = {0}, grad[20 * 30];
     const int64_t shape[2] = {20, 30};
     ddp_tensor values, grads;
-    ddp_model *model = NULL;
-    ddp_powersgd_options options;
     check_ok(ddp_tensor_init(&values, value, DDP_F32, 2, shape));
     check_ok(ddp_tensor_init(&grads, grad, DDP_F32, 2, shape));
-    check_ok(ddp_powersgd_options_init(&options, sizeof options));
+    check_defaults(powersgd_options, options);
     check_int(options.start_pass, 1000);
     check_int(options.rank + options.warm_start + options.error_feedback, 3);
     check_number(options.min_compression_rate, 2);
-    check_ok(ddp_model_create(self->group, NULL, &model));
+    ddp_model *model = new_model(self->group, NULL);
     check_ok(ddp_model_add_parameter(model, "w", &values, &grads, NULL));
     options.rank = 0;
     check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_hook(model, ddp_hook_powersgd, &options, NULL));

@@ -20,7 +20,6 @@
 #include "support/stranger.hpp"
 #include "support/survivor.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -3,7 +3,6 @@
 // of the same steps without deaths.
 #include "support/keep_runs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -11,15 +10,14 @@ namespace {
 using Moment = KeepPlan::Moment;
 
 /// Behind the step of the rank that dies its gathers have begun, or will in a moment; in the step the others' have.
-template <Hosts kHosts, bool kOwnValues>
-void a_rank_dies_in_a_gather(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+void a_rank_dies_in_a_gather(Hosts hosts, bool own_values) {
+  if (hosts != Hosts::kShared && !gloo_is_there()) return;
   for (const Moment moment : {Moment::kAfterStep, Moment::kInStep, Moment::kBeforePass, Moment::kInKeep})
     for (const int32_t id : {0, 2}) {
       const Folder folder;
-      KeepPlan plan = plan_on(folder, 4, kHosts);
+      KeepPlan plan = plan_on(folder, 4, hosts);
       plan.own_rule = moment == Moment::kInStep;
-      plan.own_values = kOwnValues;
+      plan.own_values = own_values;
       plan.late_values = true;
       plan.keep_every = 2;
       plan.deaths = {{id, moment == Moment::kInKeep ? 6 : 5, moment,
@@ -30,18 +28,15 @@ void a_rank_dies_in_a_gather(void**) {
     }
 }
 
-void one_after_the_other(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(one_after_the_other, 4) {
   plan.late_values = true;
   plan.averages = true;
   plan.keep_every = 3;
   plan.deaths = {{0, 4, Moment::kAfterStep}, {2, 8, Moment::kAfterStep}, {3, 13, Moment::kAfterStep}};
-  train(plan);
 }
 
 /// Two optimizers, of which one or both give their values late, and a second model.
-void several_optimizers_go_back_together(void**) {
+ddp_case(several_optimizers_go_back_together) {
   for (const bool both : {false, true})
     for (const Moment moment : {Moment::kBetweenSteps, Moment::kAfterStep}) {
       const Folder folder;
@@ -56,16 +51,9 @@ void several_optimizers_go_back_together(void**) {
     }
 }
 
-}  // namespace
+ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, false));
+ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, true));
+ddp_case_of(a_rank_dies_in_a_gather(Hosts::kGloo, false));
+ddp_case_of(a_rank_dies_in_a_gather(Hosts::kSeveral, false));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test((a_rank_dies_in_a_gather<Hosts::kShared, false>)),
-      ddp_test((a_rank_dies_in_a_gather<Hosts::kShared, true>)),
-      ddp_test((a_rank_dies_in_a_gather<Hosts::kGloo, false>)),
-      ddp_test((a_rank_dies_in_a_gather<Hosts::kSeveral, false>)),
-      ddp_test(one_after_the_other),
-      ddp_test(several_optimizers_go_back_together),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -2,7 +2,6 @@
 // Ranks die where a model has two optimizers; the others go on with the bits of the same steps without deaths.
 #include "support/keep_runs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -10,8 +9,7 @@ namespace {
 using Moment = KeepPlan::Moment;
 
 /// Of one model, both sharded, or one; a rank dies before, in, between and behind their steps.
-template <bool kInBackward>
-void two_optimizers_go_back_together(void**) {
+void two_optimizers_go_back_together(bool in_backward) {
   struct Case {
     Moment moment;
     bool shard, shard_second;
@@ -26,7 +24,7 @@ void two_optimizers_go_back_together(void**) {
     const Folder folder;
     KeepPlan plan = plan_on(folder);
     plan.own_rule = true;
-    plan.in_backward = kInBackward;
+    plan.in_backward = in_backward;
     plan.two_optimizers = true;
     plan.shard = each.shard;
     plan.shard_second = each.shard_second;
@@ -37,12 +35,7 @@ void two_optimizers_go_back_together(void**) {
   }
 }
 
-}  // namespace
+ddp_case_of(two_optimizers_go_back_together(false));
+ddp_case_of(two_optimizers_go_back_together(true));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(two_optimizers_go_back_together<false>),
-      ddp_test(two_optimizers_go_back_together<true>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

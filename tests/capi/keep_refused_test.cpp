@@ -4,13 +4,12 @@
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 /// A model of one rank.
-struct Alone {
+struct Alone : NotCopied {
   float value = 1;
   ddp_group* group = nullptr;
   ddp_model* model = nullptr;
@@ -37,8 +36,6 @@ struct Alone {
     ddp_model_destroy(model);
     ddp_group_destroy(group);
   }
-  Alone(const Alone&) = delete;
-  Alone& operator=(const Alone&) = delete;
   void refuses(ddp_status status, const char* word, int32_t count = 1) const {
     expect_equal(static_cast<int>(ddp_state_keep(&state, count, nullptr)), static_cast<int>(status), word);
     expect_contains(ddp_last_error(), word);

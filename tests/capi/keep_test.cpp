@@ -9,18 +9,16 @@
 
 #include "support/keep_runs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 using Moment = KeepPlan::Moment;
 
-template <Moment kMoment>
-void a_rank_dies(void**) {
+void a_rank_dies(Moment moment) {
   const Folder folder;
   KeepPlan plan = plan_on(folder);
-  plan.deaths = {{1, 5, kMoment}};
+  plan.deaths = {{1, 5, moment}};
   train(plan);
   const Folder another;
   plan.rendezvous = "file://" + another.path() + "/meet";
@@ -29,57 +27,44 @@ void a_rank_dies(void**) {
 }
 
 /// In the rule's n-th block, when the blocks before it have changed here and may have reached the others.
-template <bool kInBackward, bool kOwnValues>
-void a_rank_dies_in_the_step(void**) {
+void a_rank_dies_in_the_step(bool in_backward, bool own_values) {
   for (const int32_t block : {0, 1, 2}) {
     const Folder folder;
     KeepPlan plan = plan_on(folder);
     plan.own_rule = true;
-    plan.in_backward = kInBackward;
-    plan.own_values = kOwnValues;
+    plan.in_backward = in_backward;
+    plan.own_values = own_values;
     plan.deaths = {{2, 4, Moment::kInStep, block}};
     train(plan);
   }
 }
 
-void rank_0_dies(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(rank_0_dies, 4) {
   plan.own_rule = true;
   plan.deaths = {{0, 7, Moment::kInStep, 1}};
-  train(plan);
 }
 
-void everything_comes_along(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(everything_comes_along, 4) {
   plan.bfloat = true;
   plan.masters = true;
   plan.averages = true;
   plan.max_norm = 0.5;
   plan.loss_scale = 4;
   plan.deaths = {{3, 9, Moment::kBeforeStep}, {1, 12, Moment::kInPass}};
-  train(plan);
 }
 
-void one_after_the_other_until_one_is_left(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(one_after_the_other_until_one_is_left, 4) {
   plan.own_rule = true;
   plan.deaths = {{0, 3, Moment::kInStep, 0}, {2, 6, Moment::kInStep, 1}, {3, 10, Moment::kBeforeStep}};
-  train(plan);
 }
 
-void two_die_at_once(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder, 5);
+keep_case(two_die_at_once, 5) {
   plan.own_rule = true;
   plan.in_backward = true;
   plan.deaths = {{1, 5, Moment::kInStep, 0}, {4, 5, Moment::kBeforePass}};
-  train(plan);
 }
 
-void a_rank_dies_in_the_recovery(void**) {
+ddp_case(a_rank_dies_in_the_recovery) {
   for (const int32_t after : {0, 2'000, 6'000, 12'000, 20'000}) {
     const Folder folder;
     KeepPlan plan = plan_on(folder);
@@ -92,12 +77,10 @@ void a_rank_dies_in_the_recovery(void**) {
 }
 
 /// At every tenth page that a keep reads, and behind its end; of each rank a part of the parameter is kept.
-template <Hosts kHosts>
-void a_rank_dies_in_a_keep(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(a_rank_dies_in_a_keep, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
   for (int32_t page = 0; page < 70; page += 10) {
     const Folder folder;
-    KeepPlan plan = plan_on(folder, 4, kHosts);
+    KeepPlan plan = plan_on(folder, 4, hosts);
     plan.in_backward = page % 20 == 0;
     plan.keep_every = 2;
     plan.deaths = {{page / 20, 6, Moment::kInKeep, page}};
@@ -106,12 +89,10 @@ void a_rank_dies_in_a_keep(void**) {
 }
 
 /// While the state that was kept comes to another rank, which dies at some page of it.
-template <Hosts kHosts>
-void a_rank_dies_in_a_load(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(a_rank_dies_in_a_load, Hosts::kShared, Hosts::kGloo) {
   for (int32_t page = 0; page < 70; page += 10) {
     const Folder folder;
-    KeepPlan plan = plan_on(folder, 5, kHosts);
+    KeepPlan plan = plan_on(folder, 5, hosts);
     plan.keep_every = 2;
     plan.averages = true;
     const int32_t second = page / 20 == 1 ? 4 : page / 20;  // over sockets the first one's part is with the rank behind it
@@ -121,7 +102,7 @@ void a_rank_dies_in_a_load(void**) {
   }
 }
 
-void all_go_back_several_steps(void**) {
+ddp_case(all_go_back_several_steps) {
   for (const int64_t every : {1, 3, 10}) {
     const Folder folder;
     KeepPlan plan = plan_on(folder);
@@ -134,7 +115,7 @@ void all_go_back_several_steps(void**) {
 }
 
 /// Both models go back, though only one of them is sharded.
-void two_models_go_back_together(void**) {
+ddp_case(two_models_go_back_together) {
   const Folder folder;
   KeepPlan plan = plan_on(folder);
   plan.two_models = true;
@@ -154,41 +135,30 @@ void two_models_go_back_together(void**) {
 }
 
 /// The models that are kept have other places among those that live.
-void a_model_that_was_made_before_is_destroyed(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(a_model_that_was_made_before_is_destroyed, 4) {
   plan.earlier_model = true;
   plan.keep_every = 100;  // at the begin alone
   plan.deaths = {{1, 3, Moment::kInPass}};
-  train(plan);
 }
 
 /// Nothing is lost with a rank: all continue from the last step that they have made.
-void replicas_go_on_without_going_back(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(replicas_go_on_without_going_back, 4) {
   plan.shard = false;
   plan.keep_every = 1'000;
   plan.averages = true;
   plan.deaths = {{1, 6, Moment::kInPass}};
-  train(plan);
 }
 
 /// A rule of the program that cannot be taken back, cut off within its step on all ranks: no replica is whole.
-void replicas_without_undo_go_back(void**) {
-  const Folder folder;
-  KeepPlan plan = plan_on(folder);
+keep_case(replicas_without_undo_go_back, 4) {
   plan.shard = false;
   plan.undo = false;
   plan.in_backward = true;
   plan.keep_every = 2;
   plan.deaths = {{1, 7, Moment::kInPass}};
-  train(plan);
 }
 
-template <Hosts kHosts>
-void a_rank_dies_among_hosts(void**) {
-  if (!gloo_is_there()) return;
+ddp_case_on_hosts(a_rank_dies_among_hosts, Hosts::kGloo, Hosts::kSeveral) {
   struct Case {
     Moment moment;
     bool in_backward;
@@ -201,7 +171,7 @@ void a_rank_dies_among_hosts(void**) {
                            {Moment::kInStep, true},
                            {Moment::kInStep, true, 1}}) {
     const Folder folder;
-    KeepPlan plan = plan_on(folder, 4, kHosts);
+    KeepPlan plan = plan_on(folder, 4, hosts);
     plan.own_rule = true;
     plan.in_backward = each.in_backward;
     plan.averages = true;
@@ -210,7 +180,7 @@ void a_rank_dies_among_hosts(void**) {
   }
 }
 
-void a_host_dies(void**) {
+ddp_case(a_host_dies) {
   if (!gloo_is_there()) return;
   const Folder folder;
   KeepPlan plan = plan_on(folder, 3, Hosts::kSeveral);
@@ -221,7 +191,7 @@ void a_host_dies(void**) {
 }
 
 /// Two ranks here and one there, which keeps the parts of both.
-void a_rank_dies_where_hosts_are_uneven(void**) {
+ddp_case(a_rank_dies_where_hosts_are_uneven) {
   if (!gloo_is_there()) return;
   for (const int32_t victim : {0, 1, 2}) {
     const Folder folder;
@@ -235,11 +205,9 @@ void a_rank_dies_where_hosts_are_uneven(void**) {
 /// Of three ranks on one host the third has no link to another host, over which only the two of the other one have some;
 /// over sockets alone three ranks have two to keep their parts. The smaller host dies as a whole: the ranks of the larger
 /// one are more than half.
-template <Hosts kHosts>
-void a_host_dies_where_hosts_are_uneven(void**) {
-  if (!gloo_is_there()) return;
+ddp_case_on_hosts(a_host_dies_where_hosts_are_uneven, Hosts::kSeveral, Hosts::kGloo) {
   const Folder folder;
-  KeepPlan plan = plan_on(folder, 5, kHosts);
+  KeepPlan plan = plan_on(folder, 5, hosts);
   plan.ranks_a_host = 3;
   plan.own_rule = true;
   plan.averages = true;
@@ -249,7 +217,7 @@ void a_host_dies_where_hosts_are_uneven(void**) {
 
 /// Where one of them comes to die only when the others have got over the death of the first, nothing is lost, and it is
 /// tried again.
-void a_rank_and_its_keeper_die(void**) {
+ddp_case(a_rank_and_its_keeper_die) {
   if (!gloo_is_there()) return;
   constexpr int kTries = 5;
   for (int tries = 0; tries < kTries; ++tries) {
@@ -277,7 +245,7 @@ void a_rank_and_its_keeper_die(void**) {
   throw Error(DDP_ERROR_INTERNAL, "the two never died together");
 }
 
-void without_a_keep_a_checkpoint_is_asked_for(void**) {
+ddp_case(without_a_keep_a_checkpoint_is_asked_for) {
   const Folder folder;
   KeepPlan plan = plan_on(folder, 3);
   plan.keep_every = 0;
@@ -294,40 +262,12 @@ void without_a_keep_a_checkpoint_is_asked_for(void**) {
   }
 }
 
-}  // namespace
+ddp_case_of(a_rank_dies(Moment::kBeforePass));
+ddp_case_of(a_rank_dies(Moment::kInPass));
+ddp_case_of(a_rank_dies(Moment::kBeforeStep));
+ddp_case_of(a_rank_dies(Moment::kAfterStep));
+ddp_case_of(a_rank_dies_in_the_step(false, false));
+ddp_case_of(a_rank_dies_in_the_step(true, false));
+ddp_case_of(a_rank_dies_in_the_step(true, true));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_dies<Moment::kBeforePass>),
-      ddp_test(a_rank_dies<Moment::kInPass>),
-      ddp_test(a_rank_dies<Moment::kBeforeStep>),
-      ddp_test(a_rank_dies<Moment::kAfterStep>),
-      ddp_test((a_rank_dies_in_the_step<false, false>)),
-      ddp_test((a_rank_dies_in_the_step<true, false>)),
-      ddp_test((a_rank_dies_in_the_step<true, true>)),
-      ddp_test(rank_0_dies),
-      ddp_test(everything_comes_along),
-      ddp_test(one_after_the_other_until_one_is_left),
-      ddp_test(two_die_at_once),
-      ddp_test(a_rank_dies_in_the_recovery),
-      ddp_test(a_rank_dies_in_a_keep<Hosts::kShared>),
-      ddp_test(a_rank_dies_in_a_keep<Hosts::kGloo>),
-      ddp_test(a_rank_dies_in_a_keep<Hosts::kSeveral>),
-      ddp_test(a_rank_dies_in_a_load<Hosts::kShared>),
-      ddp_test(a_rank_dies_in_a_load<Hosts::kGloo>),
-      ddp_test(all_go_back_several_steps),
-      ddp_test(a_model_that_was_made_before_is_destroyed),
-      ddp_test(two_models_go_back_together),
-      ddp_test(replicas_go_on_without_going_back),
-      ddp_test(replicas_without_undo_go_back),
-      ddp_test(a_rank_dies_among_hosts<Hosts::kGloo>),
-      ddp_test(a_rank_dies_among_hosts<Hosts::kSeveral>),
-      ddp_test(a_host_dies),
-      ddp_test(a_rank_dies_where_hosts_are_uneven),
-      ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kSeveral>),
-      ddp_test(a_host_dies_where_hosts_are_uneven<Hosts::kGloo>),
-      ddp_test(a_rank_and_its_keeper_die),
-      ddp_test(without_a_keep_a_checkpoint_is_asked_for),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

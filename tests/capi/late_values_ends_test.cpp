@@ -29,7 +29,7 @@ struct Plan {
 };
 
 /// Two parameters and Adam; the smaller one is used first, so its value comes first.
-class Training {
+class Training : NotCopied {
  public:
   Training(const Plan& plan, int32_t rank, bool joins = false) : large_(static_cast<size_t>(plan.large)) {
     if (plan.hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank % 2).c_str(), 1);
@@ -42,8 +42,7 @@ class Training {
     OK(ddp_model_create(group, nullptr, &model));
     add("first", first_);
     add("last", large_);
-    ddp_optimizer_options late;
-    OK(ddp_optimizer_options_init(&late, sizeof late));
+    auto late = defaults<ddp_optimizer_options>();
     late.shard = late.late_values = plan.ranks > 1 ? 1 : 0;
     OK(ddp_optimizer_create_adam(model, nullptr, &late, &adam));
   }
@@ -52,8 +51,6 @@ class Training {
     ddp_model_destroy(model);
     ddp_group_destroy(group);
   }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
 
   void commit() const { OK(ddp_model_commit(model, nullptr)); }
   [[nodiscard]] ddp_status step(int64_t number) const {
@@ -69,8 +66,7 @@ class Training {
     return ddp_optimizer_step(adam, nullptr);
   }
   [[nodiscard]] ddp_status keep() const {
-    ddp_state state;
-    OK(ddp_state_init(&state, sizeof state));
+    auto state = defaults<ddp_state>();
     state.model = model;
     state.optimizer = adam;
     return ddp_state_keep(&state, 1, nullptr);
@@ -167,8 +163,7 @@ void train(Training& training, int64_t until, const std::function<void(int64_t)>
     ddp_status status = training.step(number);
     if (status == DDP_OK) status = training.keep();
     while (status == DDP_ERROR_PEER_FAILED || status == DDP_ERROR_ABORTED) {
-      ddp_recover_options options;
-      OK(ddp_recover_options_init(&options, sizeof options));
+      auto options = defaults<ddp_recover_options>();
       status = ddp_group_recover(training.group, &options, nullptr);
     }
     OK(status);

@@ -8,9 +8,8 @@
 #include "support/optimizer_fixture.h"
 
 static ddp_optimizer *late_sgd(ddp_model *model) {
-  ddp_optimizer_options options;
   ddp_optimizer *optimizer = NULL;
-  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_defaults(optimizer_options, options);
   check_int(options.late_values, 0);
   options.shard = options.late_values = 1;
   check_ok(ddp_optimizer_create_sgd(model, NULL, &options, &optimizer));
@@ -39,9 +38,8 @@ check_case(there_is_nothing_to_wait_for_alone) {
   check_number(f.value[1][2], (float)3 - 0.01F * 2);
   ddp_optimizer_destroy(optimizer);
   close_fixture(&f);
-  ddp_model *model = NULL;
   ddp_group *group = alone();
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_wait_values(model)); /* before commit */
   ddp_model_destroy(model);
   ddp_group_destroy(group);
@@ -54,8 +52,7 @@ typedef struct trained {
 } trained;
 
 static ddp_model *open_trained(ddp_group *group, trained *t) {
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   for (int p = 0; p < 2; p++) check_ok(ddp_model_add_array(model, p ? "b" : "a", t->value[p], t->grad[p], COUNT, NULL));
   check_ok(ddp_model_commit(model, NULL));
   return model;

@@ -14,8 +14,7 @@ static const char *path_of(const char *name) {
 }
 
 static ddp_model *make_model(ddp_group *group, const char *const *names, float (*values)[2], int count) {
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   for (int i = 0; i < count; i++) {
     const ddp_tensor tensor = vector_of(values[i], DDP_F32, 2);
     check_ok(ddp_model_add_parameter(model, names[i], &tensor, NULL, NULL));
@@ -24,8 +23,7 @@ static ddp_model *make_model(ddp_group *group, const char *const *names, float (
 }
 
 static ddp_state state_of(ddp_model *model) {
-  ddp_state state;
-  check_ok(ddp_state_init(&state, sizeof state));
+  check_defaults(state, state);
   state.model = model;
   return state;
 }
@@ -88,10 +86,7 @@ static void load_parts(rank *self) {
   check_true(ddp_model_get_missing(model, 0) == NULL && ddp_model_get_unexpected(NULL, 0) == NULL);
 }
 
-static void a_partial_load_reports_on_every_rank(void **state) {
-  (void)state;
-  run_ranks(2, "local://load-parts", load_parts, NULL);
-}
+check_case(a_partial_load_reports_on_every_rank) { run_ranks(2, "local://load-parts", load_parts, NULL); }
 
 static void load_alone(rank *self) {
   const char *const names[] = {"a", "b", "c"};
@@ -114,13 +109,9 @@ static void load_alone(rank *self) {
   ddp_model_destroy(model);
 }
 
-static void rank_0_loads_alone_and_commit_spreads_it(void **state) {
-  (void)state;
-  run_ranks(3, "local://load-alone", load_alone, NULL);
-}
+check_case(rank_0_loads_alone_and_commit_spreads_it) { run_ranks(3, "local://load-alone", load_alone, NULL); }
 
-static void wrong_arguments_are_refused(void **unused) {
-  (void)unused;
+check_case(wrong_arguments_are_refused) {
   const char *const names[] = {"a"};
   float values[1][2] = {{0, 0}};
   ddp_group *group = alone();
@@ -159,11 +150,4 @@ static int remove_file(void **state) {
   return rmdir(folder);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_partial_load_reports_on_every_rank),
-      check_test(rank_0_loads_alone_and_commit_spreads_it),
-      check_test(wrong_arguments_are_refused),
-  };
-  return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+check_around(make_file, remove_file)

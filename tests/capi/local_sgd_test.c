@@ -4,15 +4,13 @@
 
 check_ranks_case(local_steps_and_their_mean, 2) {
   float value[3] = {1, 2, 3}, grad[3];
-  ddp_model *model = NULL;
   ddp_optimizer *optimizer = NULL;
-  ddp_sgd_options options;
   const ddp_tensor values = vector_of(value, DDP_F32, 3), grads = vector_of(grad, DDP_F32, 3);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "w", &values, &grads, NULL));
   check_error(DDP_ERROR_INVALID_STATE, ddp_model_average_parameters(model, NULL));
   check_ok(ddp_model_commit(model, NULL));
-  check_ok(ddp_sgd_options_init(&options, sizeof options));
+  check_defaults(sgd_options, options);
   options.rate = 0.5;
   check_ok(ddp_optimizer_create_sgd(model, &options, NULL, &optimizer));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_begin_backward(model, (ddp_pass)4));

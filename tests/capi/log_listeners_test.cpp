@@ -14,7 +14,6 @@
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -113,7 +112,7 @@ ddp_case(a_message_tells_its_group_and_rank) {
     ddp_group_destroy(other);
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
   expect_equal(ddp_group_get_number(nullptr), int64_t{0}, "no group");
 }
 

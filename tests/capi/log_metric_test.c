@@ -8,9 +8,8 @@
 #include "support/check.h"
 
 static ddp_group *alone(void) {
-  ddp_group_options options;
   ddp_group *group = NULL;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = 0;
   options.world_size = 1;
   check_ok(ddp_group_create("tcp://127.0.0.1:1", &options, &group));

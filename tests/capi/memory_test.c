@@ -9,9 +9,8 @@
 
 /* A committed model with one gradient of 1,000 elements that libddp owns. */
 static ddp_model *model_of(ddp_group *group, float *value, ddp_tensor *grad) {
-  ddp_model *model = NULL;
   const ddp_tensor tensor = vector_of(value, DDP_F32, 1000);
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_add_parameter(model, "w", &tensor, NULL, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_get_grad(model, 0, grad));
@@ -95,8 +94,7 @@ check_case(contents_of_a_bucket_can_be_held) {
   float value[4] = {0}, *seen = NULL;
   ddp_tensor grad, tensor = vector_of(value, DDP_F32, 4);
   ddp_group *group = alone();
-  ddp_model *model = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_add_parameter(model, "w", &tensor, NULL, NULL));
   check_ok(ddp_model_set_hook(model, hold_contents, &seen, NULL));
   check_ok(ddp_model_commit(model, NULL));

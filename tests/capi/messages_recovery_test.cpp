@@ -8,7 +8,6 @@
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -47,14 +46,12 @@ void exchange_all(ddp_group* group, float turn) {
       expect_equal(receive(group, 100, peer), turn + static_cast<float>(peer), "of rank " + std::to_string(peer));
 }
 
-template <Hosts kHosts>
-void a_new_generation_sees_no_old_message(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(a_new_generation_sees_no_old_message, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
   const Folder folder;
   Procs procs(kRanks, [&](int rank, Reporter& report) {
-    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     ddp_group_options options = patient_options(rank, kRanks);
-    options.backend = options_on(kHosts).backend;
+    options.backend = options_on(hosts).backend;
     options.recoverable = 1;
     ddp_group* group = create_group("file://" + folder.path() + "/meet", options);
     exchange_all(group, 100);
@@ -86,12 +83,3 @@ void a_new_generation_sees_no_old_message(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_new_generation_sees_no_old_message<Hosts::kShared>),
-      ddp_test(a_new_generation_sees_no_old_message<Hosts::kGloo>),
-      ddp_test(a_new_generation_sees_no_old_message<Hosts::kSeveral>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

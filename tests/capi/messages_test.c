@@ -140,9 +140,8 @@ check_ranks_case(calls_in_a_broken_group_repeat_the_first_cause, 2) {
 
 check_ranks_case(messages_pass_while_a_backward_pass_is_open, 2) {
   float value[2] = {1, 2}, grad[2] = {1, 1}, got[2] = {0, 0};
-  ddp_model *model = NULL;
   const ddp_tensor given = vector_of(value, DDP_F32, 2), taken = vector_of(got, DDP_F32, 2);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_array(model, "w", value, grad, 2, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));

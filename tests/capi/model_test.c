@@ -3,8 +3,7 @@
 #include "support/ranks.h"
 
 check_case(options_have_the_documented_defaults) {
-  ddp_model_options options;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   check_int(options.struct_size, sizeof options);
   check_int(options.first_bucket_bytes, 1 << 20);
   check_int(options.bucket_bytes, 0);
@@ -331,8 +330,7 @@ check_case(values_may_move_to_the_library) {
     fixture f;
     open_fixture(&f);
     ddp_model_destroy(f.model);
-    ddp_model_options options;
-    check_ok(ddp_model_options_init(&options, sizeof options));
+    check_defaults(model_options, options);
     options.own_values = own;
     check_ok(ddp_model_create(f.group, &options, &f.model));
     const float start[4] = {1, 2, 3, 4};

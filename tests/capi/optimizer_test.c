@@ -125,9 +125,8 @@ check_fixture_case(rates_and_groups_are_checked_and_kept, open_fixture(f)) {
 
 check_fixture_case(momentum_follows_the_formula_exactly, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
-  ddp_sgd_options options;
   int64_t count = 0;
-  check_ok(ddp_sgd_options_init(&options, sizeof options));
+  check_defaults(sgd_options, options);
   options.rate = 0.5;
   options.momentum = 0.5;
   options.dampening = 0.5;
@@ -143,8 +142,7 @@ check_fixture_case(momentum_follows_the_formula_exactly, open_fixture(f)) {
 
 check_fixture_case(the_first_adam_step_has_the_length_of_the_rate, open_fixture(f)) {
   ddp_optimizer *optimizer = NULL;
-  ddp_adam_options options;
-  check_ok(ddp_adam_options_init(&options, sizeof options));
+  check_defaults(adam_options, options);
   options.rate = 0.125;
   options.weight_decay = 0;
   check_ok(ddp_optimizer_create_adam(f->model, &options, NULL, &optimizer));
@@ -155,9 +153,8 @@ check_fixture_case(the_first_adam_step_has_the_length_of_the_rate, open_fixture(
 
 check_case(a_step_needs_a_ready_model) {
   ddp_group *group = alone();
-  ddp_model *model = NULL;
   ddp_optimizer *optimizer = NULL;
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL), "ddp_optimizer_step");
   check_ok(ddp_model_commit(model, NULL));

@@ -18,20 +18,17 @@ typedef struct fixture {
 static const char *const kNames[P] = {"w1", "b1", "w2", "b2"};
 
 static void open_model(fixture *f, ddp_group *group) {
-  ddp_model_options options;
   memset(f, 0, sizeof *f);
   f->group = group;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   check_ok(ddp_model_create(f->group, &options, &f->model));
   for (int p = 0; p < P; p++) check_ok(ddp_model_add_array(f->model, kNames[p], f->value[p], f->grad[p], N, NULL));
 }
 
 static ddp_status make(const fixture *f, double rate, const int32_t *list, int64_t count, int32_t in_backward,
                        ddp_optimizer **out) {
-  ddp_sgd_options rule;
-  ddp_optimizer_options options;
-  check_ok(ddp_sgd_options_init(&rule, sizeof rule));
-  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_defaults(sgd_options, rule);
+  check_defaults(optimizer_options, options);
   rule.rate = rate;
   options.parameters = list;
   options.parameter_count = count;
@@ -95,8 +92,7 @@ check_case(a_parameter_has_one_optimizer) {
   check_text(ddp_last_error(), "optimizer 0 (sgd)");
   check_text(ddp_last_error(), "optimizer 1 (sgd)");
   check_ok(make(&f, 1, third, 1, 0, &b));
-  ddp_adam_options rule;
-  check_ok(ddp_adam_options_init(&rule, sizeof rule));
+  check_defaults(adam_options, rule);
   check_ok(ddp_optimizer_create_adam(f.model, &rule, NULL, &c)); /* w1, and what is added later */
   check_ok(ddp_model_add_array(f.model, "later", later_value, later_grad, N, NULL));
   const int32_t later[] = {4};
@@ -201,8 +197,7 @@ check_case(a_state_has_them_in_order) {
   pass(&f);
   check_ok(ddp_optimizer_step(made[0], NULL));
   check_ok(ddp_optimizer_step(made[1], NULL));
-  ddp_state saved;
-  check_ok(ddp_state_init(&saved, sizeof saved));
+  check_defaults(state, saved);
   saved.model = f.model;
   saved.optimizers = made;
   saved.optimizer_count = 2;
@@ -241,10 +236,9 @@ check_case(a_state_has_them_in_order) {
 check_case(a_loss_scale_is_set_for_all) {
   fixture f;
   ddp_optimizer *weights = NULL, *rest = NULL;
-  ddp_loss_scale_options options;
   double scale = 0;
   const int32_t list[] = {0, 2};
-  check_ok(ddp_loss_scale_options_init(&options, sizeof options));
+  check_defaults(loss_scale_options, options);
   options.initial = 8;
   options.interval = 0;
   open_model(&f, alone());
@@ -326,20 +320,17 @@ check_case(a_file_of_format_1_is_read) {
   write_format_1(path);
   for (int round = 0; round < 2; round++) { /* then what this version writes of it */
     ddp_group *group = alone();
-    ddp_model *model = NULL;
     ddp_optimizer *optimizer = NULL, *all[2] = {NULL, NULL};
     float value[2][3] = {{0}}, grad[2][3] = {{0}};
-    check_ok(ddp_model_create(group, NULL, &model));
+    ddp_model *model = new_model(group, NULL);
     check_ok(ddp_model_add_array(model, "weight", value[0], grad[0], 3, NULL));
     check_ok(ddp_model_add_array(model, "bias", value[1], grad[1], 3, NULL));
     check_ok(ddp_model_commit(model, NULL));
-    ddp_sgd_options rule;
-    check_ok(ddp_sgd_options_init(&rule, sizeof rule));
+    check_defaults(sgd_options, rule);
     rule.momentum = 0.5;
     check_ok(ddp_optimizer_create_sgd(model, &rule, NULL, &optimizer));
-    ddp_state saved;
     ddp_load_report report = {.struct_size = sizeof report};
-    check_ok(ddp_state_init(&saved, sizeof saved));
+    check_defaults(state, saved);
     saved.model = model;
     saved.optimizer = optimizer;
     check_ok(ddp_state_load_file(&saved, path, NULL, &report));
@@ -354,8 +345,7 @@ check_case(a_file_of_format_1_is_read) {
     check_number(value[0][0], -0.25 - 0.125 * (0.5 * 1.5 + 1)); /* the momentum was 1 + 0.5 */
     ddp_optimizer_destroy(optimizer);
     const int32_t first[] = {0};
-    ddp_optimizer_options options;
-    check_ok(ddp_optimizer_options_init(&options, sizeof options));
+    check_defaults(optimizer_options, options);
     options.parameters = first;
     options.parameter_count = 1;
     check_ok(ddp_optimizer_create_sgd(model, &rule, &options, &all[0]));

@@ -9,10 +9,9 @@ typedef struct fixture {
 } fixture;
 
 static void open_model(fixture* f, ddp_group* group) {
-  ddp_model_options options;
   memset(f, 0, sizeof *f);
   f->group = group;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.unused = DDP_UNUSED_ALLOW;
   check_ok(ddp_model_create(f->group, &options, &f->model));
   for (int p = 0; p < 2; p++) {
@@ -23,11 +22,9 @@ static void open_model(fixture* f, ddp_group* group) {
 }
 
 static ddp_optimizer* sgd(const fixture* f, int32_t shard, int32_t in_backward) {
-  ddp_sgd_options options;
   ddp_optimizer* optimizer = NULL;
-  check_ok(ddp_sgd_options_init(&options, sizeof options));
-  ddp_optimizer_options shared;
-  check_ok(ddp_optimizer_options_init(&shared, sizeof shared));
+  check_defaults(sgd_options, options);
+  check_defaults(optimizer_options, shared);
   options.rate = 1;
   shared.shard = shard;
   shared.in_backward = in_backward;

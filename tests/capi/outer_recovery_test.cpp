@@ -7,7 +7,6 @@
 #include "ddp/experimental.h"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

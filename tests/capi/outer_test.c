@@ -39,8 +39,7 @@ static void local_step(world *w, int index, int step) {
 }
 
 static ddp_outer_options options_of(int64_t every, int64_t overlap) {
-  ddp_outer_options options;
-  check_ok(ddp_outer_options_init(&options, sizeof options));
+  check_defaults(outer_options, options);
   options.every = every;
   options.overlap = overlap;
   return options;
@@ -48,13 +47,12 @@ static ddp_outer_options options_of(int64_t every, int64_t overlap) {
 
 check_case(wrong_arguments_are_refused) {
   ddp_group *group = alone();
-  ddp_model *model = NULL;
   ddp_outer *outer = garbage(0);
   float value[2] = {0}, grad[2] = {0};
   ddp_outer_options options = options_of(4, 0);
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_outer_options_init(NULL, sizeof options));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_outer_options_init(&options, 0));
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_add_array(model, "w", value, grad, 2, NULL));
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_outer_create(model, NULL, &outer), "not committed");
   check_ok(ddp_model_commit(model, NULL));
@@ -113,8 +111,7 @@ static void train_and_stop_in_flight(rank *self) {
   check_int(stats.under_way, 1);
   check_int(stats.exchanges, 0);
   check_ok(ddp_group_barrier(self->group)); /* not in the way */
-  ddp_state checkpoint;
-  check_ok(ddp_state_init(&checkpoint, sizeof checkpoint));
+  check_defaults(state, checkpoint);
   checkpoint.model = w.model;
   checkpoint.outer = w.outer;
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_state_save_file(&checkpoint, self->data), "under way");
@@ -133,8 +130,7 @@ static void go_on_from_a_checkpoint(rank *self) {
   for (int again = 0; again < 2; again++) {
     world w;
     open_world(&w, self->group, &options);
-    ddp_state checkpoint;
-    check_ok(ddp_state_init(&checkpoint, sizeof checkpoint));
+    check_defaults(state, checkpoint);
     checkpoint.model = w.model;
     checkpoint.optimizer = w.optimizer;
     checkpoint.outer = w.outer;
@@ -151,8 +147,7 @@ static void go_on_from_a_checkpoint(rank *self) {
     check_true(memcmp(wanted, w.value, sizeof wanted) == 0);
     if (again == 1) { /* the model alone: the outer optimizer begins anew there */
       checkpoint.outer = NULL;
-      ddp_load_options partial;
-      check_ok(ddp_load_options_init(&partial, sizeof partial));
+      check_defaults(load_options, partial);
       partial.partial = 1;
       check_ok(ddp_state_load_file(&checkpoint, self->data, &partial, NULL));
       check_ok(ddp_outer_step(w.outer));

@@ -14,9 +14,8 @@ typedef struct lent {
 
 static lent *open_model(ddp_group *group, ddp_unused unused) {
   lent *l = calloc(1, sizeof *l);
-  ddp_model_options options;
   static const char *const names[] = {"x", "y", "z"};
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.reduce = DDP_SUM;
   options.bucket_bytes = options.first_bucket_bytes = sizeof l->grad[0];
   options.unused = unused;

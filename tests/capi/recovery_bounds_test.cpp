@@ -15,7 +15,6 @@
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -44,15 +43,13 @@ struct Times {
   }
 };
 
-class SharedTimes {
+class SharedTimes : NotCopied {
  public:
   SharedTimes() : page_(mmap(nullptr, sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     if (page_ == MAP_FAILED) throw std::runtime_error("no shared memory");
     new (page_) Times;
   }
   ~SharedTimes() { munmap(page_, sizeof(Times)); }
-  SharedTimes(const SharedTimes&) = delete;
-  SharedTimes& operator=(const SharedTimes&) = delete;
   Times* operator->() const noexcept { return static_cast<Times*>(page_); }
   [[nodiscard]] const Times::Rank& of(int id) const { return static_cast<Times*>(page_)->ranks.at(static_cast<size_t>(id)); }
 
@@ -134,36 +131,25 @@ void expect_within(const char* what, double bound_s, const Measure& measure) {
   expect(best_s <= bound_s, std::string(what) + " takes " + std::to_string(best_s) + " s");
 }
 
-template <Hosts kHosts, int kVictim>
-void a_killed_rank_is_done_without_within_two_seconds(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  expect_within("after a rank was killed", kBoundS, [] { return time_without(kHosts, kVictim, SIGKILL); });
+void a_killed_rank_is_done_without_within_two_seconds(Hosts hosts, int victim) {
+  if (hosts != Hosts::kShared && !gloo_is_there()) return;
+  expect_within("after a rank was killed", kBoundS, [=] { return time_without(hosts, victim, SIGKILL); });
 }
 
-template <Hosts kHosts, int kVictim>
-void a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+void a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(Hosts hosts, int victim) {
+  if (hosts != Hosts::kShared && !gloo_is_there()) return;
   expect_within("after a rank fell silent", kBoundS + 1e-3 * kDeadAfterMs,
-                [] { return time_without(kHosts, kVictim, SIGSTOP); });
+                [=] { return time_without(hosts, victim, SIGSTOP); });
 }
 
-template <Hosts kHosts>
-void a_new_rank_is_taken_in_within_two_seconds(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  expect_within("a new rank comes, or stops the others", kBoundS, [] { return time_with_one_more(kHosts); });
+ddp_case_on_hosts(a_new_rank_is_taken_in_within_two_seconds, Hosts::kShared, Hosts::kSeveral) {
+  expect_within("a new rank comes, or stops the others", kBoundS, [=] { return time_with_one_more(hosts); });
 }
+
+ddp_case_of(a_killed_rank_is_done_without_within_two_seconds(Hosts::kShared, 0));
+ddp_case_of(a_killed_rank_is_done_without_within_two_seconds(Hosts::kSeveral, 0));
+ddp_case_of(a_killed_rank_is_done_without_within_two_seconds(Hosts::kSeveral, 3));
+ddp_case_of(a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(Hosts::kShared, 2));
+ddp_case_of(a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(Hosts::kSeveral, 0));
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test((a_killed_rank_is_done_without_within_two_seconds<Hosts::kShared, 0>)),
-      ddp_test((a_killed_rank_is_done_without_within_two_seconds<Hosts::kSeveral, 0>)),
-      ddp_test((a_killed_rank_is_done_without_within_two_seconds<Hosts::kSeveral, 3>)),
-      ddp_test((a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead<Hosts::kShared, 2>)),
-      ddp_test((a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead<Hosts::kSeveral, 0>)),
-      ddp_test(a_new_rank_is_taken_in_within_two_seconds<Hosts::kShared>),
-      ddp_test(a_new_rank_is_taken_in_within_two_seconds<Hosts::kSeveral>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

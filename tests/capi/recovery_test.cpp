@@ -7,7 +7,6 @@
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -64,43 +63,37 @@ Story train_and_kill(Hosts hosts, const Survival& plan, const std::vector<Killin
   return told;
 }
 
-template <Hosts kHosts, Update kUpdate>
-void a_rank_dies(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+void a_rank_dies(Hosts hosts, Update update) {
+  if (hosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
-  train_and_kill(kHosts, plan_on(kHosts, 4, kUpdate, folder), {{2, "step 20"}});
+  train_and_kill(hosts, plan_on(hosts, 4, update, folder), {{2, "step 20"}});
 }
 
-template <Hosts kHosts>
-void rank_0_dies(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(rank_0_dies, Hosts::kShared, Hosts::kGloo) {
   const Folder folder;
-  train_and_kill(kHosts, plan_on(kHosts, 4, Update::kSgd, folder), {{0, "step 20"}});
+  train_and_kill(hosts, plan_on(hosts, 4, Update::kSgd, folder), {{0, "step 20"}});
 }
 
-template <Hosts kHosts>
-void one_after_the_other_until_one_is_left(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(one_after_the_other_until_one_is_left, Hosts::kShared) {
   const Folder folder;
-  Survival plan = plan_on(kHosts, 4, Update::kInBackward, folder);
+  Survival plan = plan_on(hosts, 4, Update::kInBackward, folder);
   plan.steps = 80;
   plan.own_values = true;
-  train_and_kill(kHosts, plan, {{0, "step 10"}, {3, "step 20"}, {1, "step 30"}});
+  train_and_kill(hosts, plan, {{0, "step 10"}, {3, "step 20"}, {1, "step 30"}});
 }
 
 enum class Optimizer { kBeforeCommit, kBehindIt };  // of a rank that joins
 
 /// Two ranks come to three, one after the other, and one of the first ones dies in between.
-template <Hosts kHosts, Update kUpdate, Optimizer kOptimizer = Optimizer::kBeforeCommit>
-void ranks_join(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+void ranks_join(Hosts hosts, Update update, Optimizer optimizer = Optimizer::kBeforeCommit) {
+  if (hosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
-  Survival plan = plan_on(kHosts, 3, kUpdate, folder);
+  Survival plan = plan_on(hosts, 3, update, folder);
   plan.steps = 100;
-  plan.late_optimizer = kOptimizer == Optimizer::kBehindIt;
+  plan.late_optimizer = optimizer == Optimizer::kBehindIt;
   plan.keep_every = 4;
   const auto body = [&](int id, Reporter& report, bool joins) {
-    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(id / 2).c_str(), 1);
     return write_story(Survivor(plan, id, to(report), joins).run());
   };
   Procs first(3, [&](int rank, Reporter& report) { return body(rank, report, false); });
@@ -130,7 +123,7 @@ void ok(ddp_status status) {
 }
 
 /// A model of one number, in a group of one that another rank joins.
-struct OneNumber {
+struct OneNumber : NotCopied {
   OneNumber(const Folder& folder, bool joins, ddp_status (*make)(ddp_model*, ddp_optimizer**)) {
     ddp_group_options options;
     ok(ddp_group_options_init(&options, sizeof options));
@@ -154,8 +147,6 @@ struct OneNumber {
     ddp_model_destroy(model);
     ddp_group_destroy(group);
   }
-  OneNumber(const OneNumber&) = delete;
-  OneNumber& operator=(const OneNumber&) = delete;
 
   float value = 1;
   ddp_group* group = nullptr;
@@ -181,7 +172,7 @@ ddp_status make_adam(ddp_model* model, ddp_optimizer** optimizer) {
 }
 
 /// It gets that error, and the others continue.
-void a_rank_that_joins_makes_another_optimizer(void**) {
+ddp_case(a_rank_that_joins_makes_another_optimizer) {
   const Folder folder;
   Procs procs(2, [&](int number, Reporter&) -> std::string {
     if (number == 1) {
@@ -208,13 +199,12 @@ void a_rank_that_joins_makes_another_optimizer(void**) {
 
 /// What a rank that dies leaves of a step is half a step where nothing is kept to take it back, and half of the state is
 /// lost with it where each rank has a part: the ranks report it, and never continue with other weights.
-template <Update kUpdate>
-void what_cannot_be_taken_back_is_refused(void**) {
+void what_cannot_be_taken_back_is_refused(Update update) {
   const Folder folder;
-  Survival plan = plan_on(Hosts::kShared, 3, kUpdate, folder);
+  Survival plan = plan_on(Hosts::kShared, 3, update, folder);
   plan.pause_ms = 30;
   plan.save_path = folder.path() + "/model";
-  plan.save_every = kUpdate == Update::kShard ? 5 : 0;
+  plan.save_every = update == Update::kShard ? 5 : 0;
   Procs procs(3, [&](int rank, Reporter& report) { return write_story(Survivor(plan, rank, to(report)).run()); });
   procs.wait_for(2, "step 10");
   sleep_ms(25);
@@ -222,11 +212,11 @@ void what_cannot_be_taken_back_is_refused(void**) {
   std::vector<ProcResult> results = procs.wait(60'000);
   results.pop_back();
   for (const ProcResult& result : results) {
-    if (kUpdate == Update::kShard || result.exit_code != 0)
+    if (update == Update::kShard || result.exit_code != 0)
       expect(result.text.find("INVALID_STATE") != std::string::npos &&
                  result.text.find("load a checkpoint") != std::string::npos,
              result.describe() + "\n" + result.said);
-    if (kUpdate == Update::kShard)
+    if (update == Update::kShard)
       expect(result.text.find("the newest that this process knows is \"" + plan.save_path + "\"") != std::string::npos,
              result.describe());
     else if (result.exit_code == 0)  // it died between two steps
@@ -235,15 +225,14 @@ void what_cannot_be_taken_back_is_refused(void**) {
 }
 
 /// Its part of the optimizer's state is still what all begin with.
-template <Update kUpdate, State kMoment>
-void a_part_that_no_step_has_changed_is_not_lost(void**) {
+void a_part_that_no_step_has_changed_is_not_lost(Update update, State moment) {
   const Folder folder;
-  const Survival plan = plan_on(Hosts::kShared, 3, kUpdate, folder);
+  const Survival plan = plan_on(Hosts::kShared, 3, update, folder);
   Procs procs(3, [&](int rank, Reporter& report) {
     Survival mine = plan;
     if (rank == 2)
-      mine.enters = [](State state) {
-        if (state == kMoment) ::raise(SIGKILL);
+      mine.enters = [moment](State state) {
+        if (state == moment) ::raise(SIGKILL);
       };
     return write_story(Survivor(mine, rank, to(report)).run());
   });
@@ -258,7 +247,7 @@ void a_part_that_no_step_has_changed_is_not_lost(void**) {
 }
 
 /// The others may have changed their parts, or have got some of each other's.
-void a_first_step_that_broke_off_is_right_or_refused(void**) {
+ddp_case(a_first_step_that_broke_off_is_right_or_refused) {
   for (const int64_t after_us : {0, 100, 300, 1'000, 2'000}) {
     const Folder folder;
     const Survival plan = plan_on(Hosts::kShared, 3, Update::kShard, folder);
@@ -285,38 +274,27 @@ void a_first_step_that_broke_off_is_right_or_refused(void**) {
   }
 }
 
-void two_die_at_once(void**) {
+ddp_case(two_die_at_once) {
   const Folder folder;
   train_and_kill(Hosts::kShared, plan_on(Hosts::kShared, 4, Update::kSgd, folder), {{0, "step 20"}, {1, "step 20"}});
 }
 
-}  // namespace
+ddp_case_of(a_rank_dies(Hosts::kShared, Update::kSgd));
+ddp_case_of(a_rank_dies(Hosts::kShared, Update::kOwn));
+ddp_case_of(a_rank_dies(Hosts::kGloo, Update::kInBackward));
+ddp_case_of(a_rank_dies(Hosts::kSeveral, Update::kInBackward));
+ddp_case_of(what_cannot_be_taken_back_is_refused(Update::kNoUndo));
+ddp_case_of(what_cannot_be_taken_back_is_refused(Update::kShard));
+ddp_case_of(a_part_that_no_step_has_changed_is_not_lost(Update::kShard, State::kPass));
+ddp_case_of(a_part_that_no_step_has_changed_is_not_lost(Update::kKept, State::kKeep));
+ddp_case_of(a_part_that_no_step_has_changed_is_not_lost(Update::kKeptInBackward, State::kKeep));
+ddp_case_of(ranks_join(Hosts::kShared, Update::kSgd));
+ddp_case_of(ranks_join(Hosts::kGloo, Update::kInBackward));
+ddp_case_of(ranks_join(Hosts::kSeveral, Update::kSgd));
+ddp_case_of(ranks_join(Hosts::kShared, Update::kSgd, Optimizer::kBehindIt));
+ddp_case_of(ranks_join(Hosts::kGloo, Update::kInBackward, Optimizer::kBehindIt));
+ddp_case_of(ranks_join(Hosts::kShared, Update::kKept));
+ddp_case_of(ranks_join(Hosts::kGloo, Update::kKeptInBackward));
+ddp_case_of(ranks_join(Hosts::kSeveral, Update::kKept));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test((a_rank_dies<Hosts::kShared, Update::kSgd>)),
-      ddp_test((a_rank_dies<Hosts::kShared, Update::kOwn>)),
-      ddp_test((a_rank_dies<Hosts::kGloo, Update::kInBackward>)),
-      ddp_test((a_rank_dies<Hosts::kSeveral, Update::kInBackward>)),
-      ddp_test(rank_0_dies<Hosts::kShared>),
-      ddp_test(rank_0_dies<Hosts::kGloo>),
-      ddp_test(one_after_the_other_until_one_is_left<Hosts::kShared>),
-      ddp_test(two_die_at_once),
-      ddp_test(what_cannot_be_taken_back_is_refused<Update::kNoUndo>),
-      ddp_test(what_cannot_be_taken_back_is_refused<Update::kShard>),
-      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kShard, State::kPass>)),
-      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKept, State::kKeep>)),
-      ddp_test((a_part_that_no_step_has_changed_is_not_lost<Update::kKeptInBackward, State::kKeep>)),
-      ddp_test(a_first_step_that_broke_off_is_right_or_refused),
-      ddp_test((ranks_join<Hosts::kShared, Update::kSgd>)),
-      ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward>)),
-      ddp_test((ranks_join<Hosts::kSeveral, Update::kSgd>)),
-      ddp_test((ranks_join<Hosts::kShared, Update::kSgd, Optimizer::kBehindIt>)),
-      ddp_test((ranks_join<Hosts::kGloo, Update::kInBackward, Optimizer::kBehindIt>)),
-      ddp_test((ranks_join<Hosts::kShared, Update::kKept>)),
-      ddp_test((ranks_join<Hosts::kGloo, Update::kKeptInBackward>)),
-      ddp_test((ranks_join<Hosts::kSeveral, Update::kKept>)),
-      ddp_test(a_rank_that_joins_makes_another_optimizer),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

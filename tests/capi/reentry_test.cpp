@@ -13,7 +13,6 @@
 #include "support/public_api.hpp"
 #include "support/ranks.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -24,7 +23,7 @@ enum class In { kStep, kShardedStep, kBackwardStep, kHookOfCaller, kHookOfThread
 bool is_hook(In where) { return where == In::kHookOfCaller || where == In::kHookOfThread; }
 
 /// A rank whose functions make calls for its own group, once.
-struct Trainee {
+struct Trainee : NotCopied {
   ddp_group* group = nullptr;
   ddp_model* model = nullptr;
   ddp_optimizer* optimizer = nullptr;
@@ -36,15 +35,13 @@ struct Trainee {
   bool passes = false;  // it is asked within a pass
 
   Trainee(const std::string& place, int rank, In where) : group(create_group(place, patient_options(rank, kRanks))) {
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.progress = where == In::kHookOfThread ? DDP_PROGRESS_THREAD : DDP_PROGRESS_CALLER;
     OK(ddp_model_create(group, &options, &model));
     const ddp_tensor v = tensor(value), g = tensor(grad);
     OK(ddp_model_add_parameter(model, "weights", &v, &g, nullptr));
     if (is_hook(where)) OK(ddp_model_set_hook(model, hook, this, nullptr));
-    ddp_optimizer_options shared;
-    OK(ddp_optimizer_options_init(&shared, sizeof shared));
+    auto shared = defaults<ddp_optimizer_options>();
     shared.shard = where == In::kShardedStep ? 1 : 0;
     shared.in_backward = where == In::kBackwardStep ? 1 : 0;
     OK(ddp_optimizer_create_custom(model, nullptr, &shared, nullptr, update, this, nullptr, &optimizer));
@@ -53,8 +50,6 @@ struct Trainee {
     state.model = model;
     state.optimizer = optimizer;
   }
-  Trainee(const Trainee&) = delete;
-  Trainee& operator=(const Trainee&) = delete;
   ~Trainee() {
     ddp_optimizer_destroy(optimizer);
     ddp_model_destroy(model);
@@ -123,17 +118,16 @@ struct Trainee {
   }
 };
 
-template <In kWhere>
-void calls_inside_a_function_of_the_program_are_refused(void**) {
-  const std::string place = "local://inside-" + std::to_string(static_cast<int>(kWhere));
+void calls_inside_a_function_of_the_program_are_refused(In where) {
+  const std::string place = "local://inside-" + std::to_string(static_cast<int>(where));
   std::atomic<int> asked{0};
   run_ranks(kRanks, [&](int rank) {
-    Trainee trainee(place, rank, kWhere);
-    trainee.passes = is_hook(kWhere) || kWhere == In::kBackwardStep;
-    const bool is_file = kWhere == In::kWriter || kWhere == In::kReader;
-    trainee.asks = kWhere == In::kWriter || !is_file;
+    Trainee trainee(place, rank, where);
+    trainee.passes = is_hook(where) || where == In::kBackwardStep;
+    const bool is_file = where == In::kWriter || where == In::kReader;
+    trainee.asks = where == In::kWriter || !is_file;
     if (is_file) OK(ddp_state_save(&trainee.state, Trainee::write, &trainee));
-    if (kWhere == In::kReader) trainee.asks = true;
+    if (where == In::kReader) trainee.asks = true;
     if (is_file) OK(ddp_state_load(&trainee.state, Trainee::read, &trainee, nullptr, nullptr));
     trainee.step();
     expect_equal(trainee.value[7], 7.0F, "one step was made");
@@ -151,7 +145,7 @@ void calls_inside_a_function_of_the_program_are_refused(void**) {
 }
 
 /// A function for one group may use another one.
-void another_group_is_free(void**) {
+ddp_case(another_group_is_free) {
   run_ranks(1, [&](int) {
     ddp_group* second = create_group("local://second", patient_options(0, 1));
     ddp_group* first = create_group("local://first", patient_options(0, 1));
@@ -179,7 +173,7 @@ void another_group_is_free(void**) {
 
 /// Marks come from several threads while others look at the group, and groups of different threads know nothing of each
 /// other. Under the thread sanitizer this shows races.
-void threads_share_what_the_header_lets_them_share(void**) {
+ddp_case(threads_share_what_the_header_lets_them_share) {
   constexpr int kThreads = 4, kSteps = 50;
   run_ranks(kRanks, [&](int rank) {
     ddp_group* group = create_group("local://threads", patient_options(rank, kRanks));
@@ -225,7 +219,7 @@ void threads_share_what_the_header_lets_them_share(void**) {
 }
 
 /// One thread waits for a rank that does not come, another one ends that.
-void a_thread_ends_what_another_one_waits_in(void**) {
+ddp_case(a_thread_ends_what_another_one_waits_in) {
   run_ranks(kRanks, [&](int rank) {
     ddp_group* group = create_group("local://abort", patient_options(rank, kRanks));
     if (rank == 0) {
@@ -241,20 +235,12 @@ void a_thread_ends_what_another_one_waits_in(void**) {
   });
 }
 
-}  // namespace
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kStep));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kShardedStep));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kBackwardStep));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kHookOfCaller));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kHookOfThread));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kWriter));
+ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kReader));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kStep>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kShardedStep>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kBackwardStep>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kHookOfCaller>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kHookOfThread>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kWriter>),
-      ddp_test(calls_inside_a_function_of_the_program_are_refused<In::kReader>),
-      ddp_test(another_group_is_free),
-      ddp_test(threads_share_what_the_header_lets_them_share),
-      ddp_test(a_thread_ends_what_another_one_waits_in),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -4,7 +4,6 @@
 #include "support/growing.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -27,20 +26,18 @@ void expect_same(const std::vector<std::string>& told, bool beside = false) {
   for (const std::string& each : told) expect(hashes(each) == hashes(wanted), each + " and the replay " + wanted);
 }
 
-template <Hosts kHosts>
-void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2, bool beside = false) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+void a_rank_dies(Hosts hosts, Moment when, bool shard, bool in_backward, int32_t dies = 2, bool beside = false) {
   const Folder folder;
   GrowingPlan plan;
   plan.rendezvous = "file://" + folder.path() + "/meet";
-  plan.backend = options_on(kHosts).backend;
+  plan.backend = options_on(hosts).backend;
   plan.shard = plan.keeps = shard;
   plan.in_backward = in_backward;
   plan.dies = dies;
   plan.when = when;
   plan.beside = beside;
   Procs procs(plan.ranks, [&](int rank, Reporter&) {
-    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     return Growing(plan, rank).run();
   });
   std::vector<std::string> told;
@@ -54,24 +51,22 @@ void a_rank_dies(Moment when, bool shard, bool in_backward, int32_t dies = 2, bo
   expect_same(told, beside);
 }
 
-template <Hosts kHosts>
-void a_rank_dies_after_it(void**) {
-  a_rank_dies<kHosts>(Moment::kGrown, false, false);
-  a_rank_dies<kHosts>(Moment::kGrown, true, true);
-  a_rank_dies<kHosts>(Moment::kNever, true, true, -1);
-  a_rank_dies<kHosts>(Moment::kGrown, false, true, 0, true);
+ddp_case_on_hosts(a_rank_dies_after_it, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
+  a_rank_dies(hosts, Moment::kGrown, false, false);
+  a_rank_dies(hosts, Moment::kGrown, true, true);
+  a_rank_dies(hosts, Moment::kNever, true, true, -1);
+  a_rank_dies(hosts, Moment::kGrown, false, true, 0, true);
 }
 
 /// No recovery builds the model, and the commit takes the ranks that are left.
-template <Hosts kHosts>
-void a_rank_dies_while_it_is_building(void**) {
-  a_rank_dies<kHosts>(Moment::kBuilding, false, false);
-  a_rank_dies<kHosts>(Moment::kBuilding, false, true, 0);
-  a_rank_dies<kHosts>(Moment::kBuilding, false, false, 1, true);
+ddp_case_on_hosts(a_rank_dies_while_it_is_building, Hosts::kShared, Hosts::kGloo) {
+  a_rank_dies(hosts, Moment::kBuilding, false, false);
+  a_rank_dies(hosts, Moment::kBuilding, false, true, 0);
+  a_rank_dies(hosts, Moment::kBuilding, false, false, 1, true);
 }
 
 /// Then the model asks for a checkpoint.
-void parts_of_a_dead_rank_are_lost(void**) {
+ddp_case(parts_of_a_dead_rank_are_lost) {
   const Folder folder;
   GrowingPlan plan;
   plan.rendezvous = "file://" + folder.path() + "/meet";
@@ -108,17 +103,16 @@ std::vector<std::string> texts_of(Procs& procs, Procs& joined) {
 /// It registers what is there, whose indices have gaps on the others.
 enum class Joiner { kPlain, kSeveral, kLate, kBeside };  // several optimizers; made behind its commit; a second model
 
-template <bool kShard, Joiner kJoiner = Joiner::kPlain>
-void a_rank_joins_after_it(void**) {
+void a_rank_joins_after_it(bool shard, Joiner joiner = Joiner::kPlain) {
   const Folder folder;
   GrowingPlan plan;
-  plan.several = kJoiner == Joiner::kSeveral || kJoiner == Joiner::kLate;
-  plan.beside = kJoiner == Joiner::kBeside;
-  plan.late = kJoiner == Joiner::kLate;
+  plan.several = joiner == Joiner::kSeveral || joiner == Joiner::kLate;
+  plan.beside = joiner == Joiner::kBeside;
+  plan.late = joiner == Joiner::kLate;
   plan.rendezvous = "file://" + folder.path() + "/meet";
   plan.ranks = 2;
-  plan.shard = plan.keeps = kShard;
-  plan.in_backward = kShard;
+  plan.shard = plan.keeps = shard;
+  plan.in_backward = shard;
   const auto body = [&](int32_t id, Reporter& report, bool joins) {
     Growing training(plan, id, joins);
     training.steps = 60;
@@ -136,7 +130,7 @@ void a_rank_joins_after_it(void**) {
 }
 
 /// Its state, which it has not taken yet, is that of the model before.
-void a_joiner_makes_its_objects_before_it_reopens(void**) {
+ddp_case(a_joiner_makes_its_objects_before_it_reopens) {
   const Folder folder;
   GrowingPlan plan;
   plan.late = true;
@@ -173,23 +167,11 @@ void a_joiner_makes_its_objects_before_it_reopens(void**) {
   expect_same(told);
 }
 
-}  // namespace
+ddp_case_of(a_rank_joins_after_it(false));
+ddp_case_of(a_rank_joins_after_it(true));
+ddp_case_of(a_rank_joins_after_it(false, Joiner::kSeveral));
+ddp_case_of(a_rank_joins_after_it(true, Joiner::kSeveral));
+ddp_case_of(a_rank_joins_after_it(false, Joiner::kLate));
+ddp_case_of(a_rank_joins_after_it(false, Joiner::kBeside));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_dies_after_it<Hosts::kShared>),
-      ddp_test(a_rank_dies_after_it<Hosts::kGloo>),
-      ddp_test(a_rank_dies_after_it<Hosts::kSeveral>),
-      ddp_test(a_rank_dies_while_it_is_building<Hosts::kShared>),
-      ddp_test(a_rank_dies_while_it_is_building<Hosts::kGloo>),
-      ddp_test(parts_of_a_dead_rank_are_lost),
-      ddp_test(a_rank_joins_after_it<false>),
-      ddp_test(a_rank_joins_after_it<true>),
-      ddp_test((a_rank_joins_after_it<false, Joiner::kSeveral>)),
-      ddp_test((a_rank_joins_after_it<true, Joiner::kSeveral>)),
-      ddp_test((a_rank_joins_after_it<false, Joiner::kLate>)),
-      ddp_test((a_rank_joins_after_it<false, Joiner::kBeside>)),
-      ddp_test(a_joiner_makes_its_objects_before_it_reopens),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -120,10 +120,9 @@ check_case(what_cannot_be_reopened_is_refused) {
   fixture f;
   ddp_ema *ema = NULL;
   ddp_outer *outer = NULL;
-  ddp_model *fresh = NULL;
   const double decay = 0.5;
   open_model(&f, alone());
-  check_ok(ddp_model_create(f.group, NULL, &fresh));
+  ddp_model *fresh = new_model(f.group, NULL);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_reopen(fresh, NULL), "not committed");
   check_ok(ddp_model_add_array(fresh, "c", f.c, NULL, N, NULL));
   check_ok(ddp_model_remove_parameter(fresh, 0)); /* it is building */
@@ -148,8 +147,7 @@ check_case(what_cannot_be_reopened_is_refused) {
   check_ok(ddp_model_set_buckets(f.model, wrong, 1));
   const int32_t removed[] = {0};
   ddp_optimizer *another = NULL;
-  ddp_optimizer_options options;
-  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_defaults(optimizer_options, options);
   options.parameters = removed;
   options.parameter_count = 1;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f.model, NULL, &options, &another), "was removed");

@@ -125,9 +125,8 @@ check_ranks_case(wrong_arguments_are_refused_before_anything_is_posted, 2) {
 check_ranks_case(requests_are_posted_while_a_pass_is_open, 2) {
   float w[2] = {0, 0}, grad[2] = {1, 1}, value = 1;
   const ddp_tensor number = vector_of(&value, DDP_F32, 1);
-  ddp_model *model = NULL;
   ddp_request *request = NULL;
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_array(model, "w", w, grad, 2, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
@@ -156,9 +155,8 @@ check_ranks_case(requests_are_posted_while_a_pass_is_open, 2) {
 
 check_ranks_case(a_wait_before_the_marks_that_others_need_is_found, 2) {
   float w[2] = {0, 0}, grad[2] = {1, 1};
-  ddp_model *model = NULL;
   ddp_request *request = NULL;
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_array(model, "w", w, grad, 2, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_group_post_barrier(self->group, &request));

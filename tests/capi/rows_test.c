@@ -64,12 +64,11 @@ check_case(wrong_arguments_are_refused) {
 
 check_ranks_case(complex_gradients_are_averaged, 2) {
   float z[3][2] = {{1, 2}, {3, 4}, {5, 6}}; /* three numbers; aligned to a part alone */
-  ddp_model *model = NULL;
   ddp_tensor grad, value = vector_of(z, DDP_C64, 3);
   check_ok(ddp_group_all_reduce(self->group, &value, DDP_SUM, NULL));
   check_number(z[1][1], 8);
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_reduce(self->group, &value, DDP_MIN, NULL), "no minimum");
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "z", &value, NULL, NULL));
   check_ok(ddp_model_commit(model, NULL));
   check_ok(ddp_model_get_grad(model, 0, &grad));

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "ddp/experimental.h"
+#include "support/defaults.hpp"
 #include "support/group_procs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -36,11 +36,10 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 /// One rank of a training that saves into a folder.
-class Saver {
+class Saver : NotCopied {
  public:
   Saver(const Folder& meeting, int rank, int size, bool shard) : values_(kValues, 1.0F) {
-    ddp_group_options options;
-    must(ddp_group_options_init(&options, sizeof options));
+    auto options = defaults<ddp_group_options>();
     options.rank = rank;
     options.world_size = size;
     options.recoverable = 1;
@@ -49,8 +48,7 @@ class Saver {
     must(ddp_group_create(("file://" + meeting.path() + "/meet").c_str(), &options, &group_));
     must(ddp_model_create(group_, nullptr, &model_));
     must(ddp_model_add_array(model_, "w", values_.data(), nullptr, kValues, nullptr));
-    ddp_optimizer_options how;
-    must(ddp_optimizer_options_init(&how, sizeof how));
+    auto how = defaults<ddp_optimizer_options>();
     how.shard = shard ? 1 : 0;
     must(ddp_optimizer_create_adam(model_, nullptr, &how, &optimizer_));
     must(ddp_model_commit(model_, nullptr));
@@ -63,8 +61,6 @@ class Saver {
     ddp_model_destroy(model_);
     ddp_group_destroy(group_);
   }
-  Saver(const Saver&) = delete;
-  Saver& operator=(const Saver&) = delete;
 
   void train() {
     ddp_tensor grad;

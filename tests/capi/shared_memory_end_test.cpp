@@ -100,8 +100,7 @@ ddp_case(a_recovered_group_shares_it_again) {
     int round = 1;
     while (compare(round) == DDP_OK) ++round;
     floats.fill(rank, 77), plain.fill(rank, 77);
-    ddp_recover_options rule;
-    OK(ddp_recover_options_init(&rule, sizeof rule));
+    auto rule = defaults<ddp_recover_options>();
     OK(ddp_group_recover(group, &rule, nullptr));
     expect(same(floats.data, plain.data, kCount), "a recovery changes nothing of it");
     for (round = 100; round < 103; ++round) OK(compare(round));

@@ -70,13 +70,13 @@ void compare_collectives(ddp_group* group, Who who) {
   expect(same(shared.data, plain.data, kCount), "private again");
 }
 
-void collectives_have_the_bits_of_private_memory(void**) {
+ddp_case(collectives_have_the_bits_of_private_memory) {
   for (const Who who : {Who::kAll, Who::kAllButLast})
     for (int size = 2; size <= 4; ++size)
       in_processes(size, 60'000, [&](ddp_group* group, int) { compare_collectives(group, who); });
 }
 
-void and_on_threads(void**) {
+ddp_case(and_on_threads) {
   run_ranks(3, [](int rank) {
     ddp_group* const group = create_group("local://shared", patient_options(rank, 3));
     compare_collectives(group, Who::kAll);
@@ -91,8 +91,7 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
   const int rank = ddp_group_get_rank(group);
   Floats values[3] = {Floats(3), Floats(5, 50), Floats(7 + rank)};
   Floats grads[3] = {Floats(16 + rank), Floats(1, 50), Floats(1000 - 3 * rank)};
-  ddp_model_options options;
-  OK(ddp_model_options_init(&options, sizeof options));
+  auto options = defaults<ddp_model_options>();
   options.bucket_bytes = options.first_bucket_bytes = 64 << 20;
   if (update == Update::kWire) options.wire = DDP_BF16;
   ddp_model* model = nullptr;
@@ -104,8 +103,7 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
     if (shares && i != 1) OK(ddp_group_share(group, grads[i].data, grads[i].bytes()));
     OK(ddp_model_add_parameter(model, std::to_string(i).c_str(), &value, &grad, nullptr));
   }
-  ddp_optimizer_options sharding;
-  OK(ddp_optimizer_options_init(&sharding, sizeof sharding));
+  auto sharding = defaults<ddp_optimizer_options>();
   sharding.shard = update == Update::kSharded || update == Update::kInBackward ? 1 : 0;
   sharding.in_backward = update == Update::kInBackward ? 1 : 0;
   sharding.max_norm = update == Update::kSharded ? 0.5 : 0;  // sums over blocks of slices
@@ -142,7 +140,7 @@ std::vector<float> train(ddp_group* group, Update update, bool shares) {
 }
 
 /// Hosts of two ranks each.
-void between_hosts(void**) {
+ddp_case(between_hosts) {
   if (!gloo_is_there()) return;
   in_processes(
       4, 60'000,
@@ -154,16 +152,15 @@ void between_hosts(void**) {
       2);
 }
 
-template <Update kUpdate>
-void a_training_has_the_bits_of_private_memory(void**) {
+void a_training_has_the_bits_of_private_memory(Update update) {
   for (int size = 2; size <= 3; ++size)
-    in_processes(size, 60'000, [](ddp_group* group, int) {
-      const std::vector<float> with = train(group, kUpdate, true), without = train(group, kUpdate, false);
+    in_processes(size, 60'000, [=](ddp_group* group, int) {
+      const std::vector<float> with = train(group, update, true), without = train(group, update, false);
       expect(same(with.data(), without.data(), static_cast<int64_t>(with.size())), "the same bits");
     });
 }
 
-void what_cannot_be_shared_is_refused_and_stays_as_it_is(void**) {
+ddp_case(what_cannot_be_shared_is_refused_and_stays_as_it_is) {
   in_processes(2, 30'000, [](ddp_group* group, int) {
     Floats floats;
     floats.fill(0, 0);
@@ -195,7 +192,7 @@ void what_cannot_be_shared_is_refused_and_stays_as_it_is(void**) {
 }
 
 // Allocators give pages up and hand them out as zeroed ones, so what was shared must read as zeros then.
-void an_allocator_gets_plain_memory_back(void**) {
+ddp_case(an_allocator_gets_plain_memory_back) {
   in_processes(2, 30'000, [](ddp_group* group, int) {
     constexpr size_t kBytes = 8 << 20;
     for (int round = 0; round < 5; ++round) {
@@ -217,7 +214,7 @@ void an_allocator_gets_plain_memory_back(void**) {
   });
 }
 
-void a_fork_writes_to_memory_of_its_own(void**) {
+ddp_case(a_fork_writes_to_memory_of_its_own) {
   in_processes(2, 30'000, [](ddp_group* group, int rank) {
     auto floats = std::make_unique<Floats>();
     floats->fill(rank, 1);
@@ -243,7 +240,7 @@ void a_fork_writes_to_memory_of_its_own(void**) {
   });
 }
 
-void writes_of_another_thread_are_not_lost_on_the_way_back(void**) {
+ddp_case(writes_of_another_thread_are_not_lost_on_the_way_back) {
   in_processes(2, 60'000, [](ddp_group* group, int) {
     Floats floats;
     std::atomic<bool> stop{false};
@@ -271,19 +268,9 @@ void writes_of_another_thread_are_not_lost_on_the_way_back(void**) {
   });
 }
 
-}  // namespace
+ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kPlain));
+ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kSharded));
+ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kInBackward));
+ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kWire));
 
-int main() {
-  const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_private_memory),
-                              ddp_test(between_hosts),
-                              ddp_test(an_allocator_gets_plain_memory_back),
-                              ddp_test(and_on_threads),
-                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kPlain>),
-                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kSharded>),
-                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kInBackward>),
-                              ddp_test(a_training_has_the_bits_of_private_memory<Update::kWire>),
-                              ddp_test(what_cannot_be_shared_is_refused_and_stays_as_it_is),
-                              ddp_test(a_fork_writes_to_memory_of_its_own),
-                              ddp_test(writes_of_another_thread_are_not_lost_on_the_way_back)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

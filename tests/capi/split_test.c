@@ -38,8 +38,7 @@ check_ranks_case(groups_are_divided_and_outlive_their_parent, 4) {
 check_case(wrong_arguments_are_refused) {
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   ddp_group *group = alone(), *part = group;
-  ddp_group_options options;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   for (int i = 0; i < GARBAGE_COUNT; i++) check_error(bad, ddp_group_split(garbage(i), 0, 0, NULL, &part));
   check_error_text(bad, ddp_group_split(group, 0, 0, NULL, NULL), "out_group is NULL");
   check_error_text(bad, ddp_group_split(group, -2, 0, NULL, &part), "color is -2");

@@ -121,8 +121,7 @@ static void resume_in_every_order(rank *self) {
   check_ok(ddp_group_barrier(self->group)); /* the first rank that leaves breaks the group for the steps of the others */
 }
 
-static void a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(void **state) {
-  (void)state;
+check_case(a_resumed_run_has_the_bits_of_one_that_was_not_interrupted) {
   for (int32_t size = 1; size <= 3; size++) {
     char place[40];
     snprintf(place, sizeof place, "local://resume-%d", (int)size);
@@ -172,8 +171,7 @@ static void use_latest(rank *self) {
   check_true(ddp_model_get_loaded_file(NULL) == NULL && ddp_model_get_skipped(NULL, 0) == NULL);
 }
 
-static void a_folder_gives_its_newest_valid_checkpoint(void **state) {
-  (void)state;
+check_case(a_folder_gives_its_newest_valid_checkpoint) {
   check_int(mkdir(path_of("latest"), 0700), 0);
   run_ranks(2, "local://latest", use_latest, NULL);
   for (int step = 3; step <= 4; step++) {
@@ -230,10 +228,7 @@ static void wrong_arguments(rank *self) {
   release(&other);
 }
 
-static void arguments_that_can_not_be_right_are_refused(void **state) {
-  (void)state;
-  run_ranks(1, "local://arguments", wrong_arguments, NULL);
-}
+check_case(arguments_that_can_not_be_right_are_refused) { run_ranks(1, "local://arguments", wrong_arguments, NULL); }
 
 static void use_texts(rank *self) {
   program p;
@@ -267,10 +262,7 @@ static void use_texts(rank *self) {
   release(&p);
 }
 
-static void texts_come_back(void **state) {
-  (void)state;
-  run_ranks(1, "local://texts", use_texts, NULL);
-}
+check_case(texts_come_back) { run_ranks(1, "local://texts", use_texts, NULL); }
 
 /* A stream in memory. */
 typedef struct stream {
@@ -313,10 +305,7 @@ static void use_streams(rank *self) {
   release(&p);
 }
 
-static void streams_need_callbacks_on_rank_0_only(void **state) {
-  (void)state;
-  run_ranks(2, "local://streams", use_streams, NULL);
-}
+check_case(streams_need_callbacks_on_rank_0_only) { run_ranks(2, "local://streams", use_streams, NULL); }
 
 /* One rank saves while the other makes no call; the bytes are those of a save of all ranks (data), which rank 0 wrote. */
 static void save_alone(rank *self) {
@@ -350,9 +339,8 @@ static void save_alone(rank *self) {
 static void save_sharded_alone(rank *self) {
   program p;
   stream alone = {.size = 0};
-  ddp_optimizer_options options;
   make_model(&p, self->group);
-  check_ok(ddp_optimizer_options_init(&options, sizeof options));
+  check_defaults(optimizer_options, options);
   options.shard = 1;
   check_ok(ddp_optimizer_create_adam(p.model, NULL, &options, &p.optimizer));
   p.state.optimizer = p.optimizer;
@@ -368,9 +356,8 @@ static void save_sharded_alone(rank *self) {
   release(&p);
 }
 
-static void one_rank_saves_alone(void **state) {
+check_case(one_rank_saves_alone) {
   static stream together;
-  (void)state;
   run_ranks(2, "local://alone", save_alone, &together);
   run_ranks(1, "local://sharded-1", save_sharded_alone, NULL);
   run_ranks(2, "local://sharded-2", save_sharded_alone, NULL);
@@ -388,14 +375,4 @@ static int remove_folder(void **state) {
   return rmdir(folder);
 }
 
-int main(void) {
-  const struct CMUnitTest tests[] = {
-      check_test(a_resumed_run_has_the_bits_of_one_that_was_not_interrupted),
-      check_test(a_folder_gives_its_newest_valid_checkpoint),
-      check_test(arguments_that_can_not_be_right_are_refused),
-      check_test(texts_come_back),
-      check_test(streams_need_callbacks_on_rank_0_only),
-      check_test(one_rank_saves_alone),
-  };
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+check_around(make_folder, remove_folder)

@@ -28,9 +28,8 @@ static int32_t descend(void *user_data, const ddp_update_slice *slice) {
 
 static world *open_world(ddp_group *group, enum kind kind, int32_t uneven) {
   world *w = calloc(1, sizeof *w);
-  ddp_model_options options;
   ddp_optimizer_options shared;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.uneven_inputs = uneven;
   w->group = group;
   check_ok(ddp_model_create(group, &options, &w->model));
@@ -41,15 +40,13 @@ static world *open_world(ddp_group *group, enum kind kind, int32_t uneven) {
   shared.shard = kind == SHARDED || kind == SHARDED_IN_BACKWARD || kind == SHARDED_RULE;
   shared.in_backward = kind == IN_BACKWARD || kind == SHARDED_IN_BACKWARD;
   if (kind == RULE || kind == SHARDED_RULE) {
-    ddp_custom_options rule;
-    check_ok(ddp_custom_options_init(&rule, sizeof rule));
+    check_defaults(custom_options, rule);
     rule.rate = 1;
     check_ok(ddp_optimizer_create_custom(w->model, &rule, &shared, NULL, descend, NULL, NULL, &w->optimizer));
   } else if (kind == ADAM) {
     check_ok(ddp_optimizer_create_adam(w->model, NULL, &shared, &w->optimizer));
   } else {
-    ddp_sgd_options rule;
-    check_ok(ddp_sgd_options_init(&rule, sizeof rule));
+    check_defaults(sgd_options, rule);
     rule.rate = 1;
     check_ok(ddp_optimizer_create_sgd(w->model, &rule, &shared, &w->optimizer));
   }
@@ -183,8 +180,7 @@ static void load_first(rank *self) {
   const char *path = self->data;
   for (int loads = 0; loads < 2; loads++) {
     world *w = open_world(self->group, ADAM, 0);
-    ddp_state state;
-    check_ok(ddp_state_init(&state, sizeof state));
+    check_defaults(state, state);
     state.model = w->model;
     state.optimizer = w->optimizer;
     if (loads == 0) {
@@ -245,9 +241,8 @@ check_case(a_group_of_one_may_step_without_a_pass) {
 
 check_case(mark_reduced_refuses_what_is_no_committed_model) {
   ddp_group *group = alone();
-  ddp_model *model = NULL;
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_reduced(NULL));
-  check_ok(ddp_model_create(group, NULL, &model));
+  ddp_model *model = new_model(group, NULL);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_mark_reduced(model), "ddp_model_commit");
   ddp_model_destroy(model);
   ddp_group_destroy(group);

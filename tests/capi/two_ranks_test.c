@@ -43,14 +43,13 @@ check_case(collectives_agree_with_arithmetic) { run_ranks(2, "local://collect", 
 static void train(rank *self) {
   const int32_t r = self->index;
   float value[2] = {(float)r, (float)r}, grad[2] = {0, 0}, running[1] = {(float)r};
-  ddp_model *model = NULL;
   ddp_tensor owned;
   int64_t hash = 0;
   const ddp_tensor values = vector_of(value, DDP_F32, 2), grads = vector_of(grad, DDP_F32, 2),
                    buffer = vector_of(running, DDP_F32, 1);
   float other[3] = {1, 2, 3};
   const ddp_tensor others = vector_of(other, DDP_F32, 3);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "weight", &values, &grads, NULL));
   check_ok(ddp_model_add_parameter(model, "bias", &others, NULL, NULL));
   check_ok(ddp_model_add_buffer(model, "running", &buffer, NULL));
@@ -93,9 +92,8 @@ check_case(gradients_are_averaged_and_replicas_stay_equal) {
 static void commit_different_models(rank *self) {
   float value[3] = {0, 0, 0};
   char *texts = self->data;
-  ddp_model *model = NULL;
   const ddp_tensor tensor = vector_of(value, DDP_F32, 2 + self->index);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "same", &tensor, NULL, NULL));
   check_error_text(DDP_ERROR_MISMATCH, ddp_model_commit(model, NULL), "same");
   ddp_copy_last_error(texts + 1000 * self->index, 1000);
@@ -123,9 +121,8 @@ check_ranks_case(different_calls_are_a_mismatch_on_both_ranks, 2) {
 static void forget_a_parameter(rank *self) {
   float first[1] = {0}, second[1] = {0};
   char *texts = self->data;
-  ddp_model *model = NULL;
   const ddp_tensor one = vector_of(first, DDP_F32, 1), two = vector_of(second, DDP_F32, 1);
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "kept", &one, NULL, NULL));
   check_ok(ddp_model_add_parameter(model, "forgotten", &two, NULL, NULL));
   check_ok(ddp_model_commit(model, NULL));
@@ -165,9 +162,8 @@ check_ranks_case(abort_reaches_every_rank_with_its_reason, 2) {
 }
 
 check_case(a_missing_rank_is_named_in_time) {
-  ddp_group_options options;
   ddp_group *group = NULL;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = 0;
   options.world_size = 2;
   options.rendezvous_timeout_ms = 200;

@@ -7,15 +7,13 @@
 #include "support/ranks.h"
 
 static ddp_model *make_model(ddp_group *group, ddp_divisor divisor, int32_t uneven_inputs, float *value) {
-  ddp_model_options options;
-  ddp_model *model = NULL;
   const ddp_tensor tensor = vector_of(value, DDP_F32, 3);
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   check_int(options.divisor, DDP_DIVISOR_WORLD);
   check_int(options.uneven_inputs, 0);
   options.divisor = divisor;
   options.uneven_inputs = uneven_inputs;
-  check_ok(ddp_model_create(group, &options, &model));
+  ddp_model *model = new_model(group, &options);
   check_ok(ddp_model_add_parameter(model, "weight", &tensor, NULL, NULL));
   return model;
 }
@@ -134,9 +132,8 @@ check_ranks_case(a_joined_rank_ends_with_the_state_of_the_last, 2) {
 
 check_case(wrong_options_are_refused) {
   ddp_group *group = alone();
-  ddp_model_options options;
   ddp_model *model = NULL;
-  check_ok(ddp_model_options_init(&options, sizeof options));
+  check_defaults(model_options, options);
   options.divisor = (ddp_divisor)2;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "divisor");
   options.divisor = DDP_DIVISOR_WEIGHTS;

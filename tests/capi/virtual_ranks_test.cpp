@@ -13,7 +13,6 @@
 #include "support/ranks.hpp"
 #include "support/surviving_parts.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -30,15 +29,13 @@ ddp_virtual_ranks parts_of(const ddp_group* group) {
 }
 
 /// Fits a line through samples with noise; F32, so the order of every sum shows.
-class Training {
+class Training : NotCopied {
  public:
   explicit Training(ddp_group* group) : group_(group) {
     OK(ddp_model_create(group_, nullptr, &model_));
     OK(ddp_model_add_array(model_, "w", weights_, gradients_, kSize, nullptr));
-    ddp_optimizer_options options;
-    ddp_sgd_options rule;
-    OK(ddp_optimizer_options_init(&options, sizeof options));
-    OK(ddp_sgd_options_init(&rule, sizeof rule));
+    auto options = defaults<ddp_optimizer_options>();
+    auto rule = defaults<ddp_sgd_options>();
     rule.rate = 0.01;
     rule.momentum = 0.9;
     OK(ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_));
@@ -47,8 +44,6 @@ class Training {
     ddp_optimizer_destroy(optimizer_);
     ddp_model_destroy(model_);
   }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
 
   ddp_status commit() { return ddp_model_commit(model_, nullptr); }
   int64_t step_count() const {
@@ -87,8 +82,7 @@ class Training {
 
   /// Adds to the gradients, as a program that accumulates: the library clears them behind a part.
   double backward(int32_t part, int64_t number) {
-    ddp_sampler sampler;
-    OK(ddp_sampler_init(&sampler, sizeof sampler));
+    auto sampler = defaults<ddp_sampler>();
     sampler.dataset_size = kSamples;
     sampler.rank = part;
     sampler.size = kParts;
@@ -137,17 +131,15 @@ std::string take_part(const std::string& place, Hosts hosts, int rank, int size,
 /// Weights alone: the last loss may have been lost with a rank that died behind the step.
 std::string weights_in(const std::string& result) { return result.substr(0, result.rfind(' ')); }
 
-template <Hosts kHosts>
-void ranks_come_and_go_and_the_bits_stay(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
+ddp_case_on_hosts(ranks_come_and_go_and_the_bits_stay, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
   const std::string wanted = weights_in(undisturbed<Training>(kParts, kSteps));
   const Folder folder;
   const std::string place = "file://" + folder.path() + "/meet", sign = folder.path() + "/now";
   constexpr int kFirst = 5;  // and one that joins; of 5 ranks the sum is no tree over ranks
   Procs procs(kFirst + 1, [&](int rank, Reporter& report) {
-    if (kHosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     while (rank == kFirst && !std::filesystem::exists(sign)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return take_part(place, kHosts, rank, kFirst, rank == kFirst, report);
+    return take_part(place, hosts, rank, kFirst, rank == kFirst, report);
   });
   const std::set<int> dead = {0, 1, 2};
   procs.wait_for(0, "step 5");
@@ -166,7 +158,7 @@ void ranks_come_and_go_and_the_bits_stay(void**) {
   }
 }
 
-void parts_are_told_and_their_metrics_joined(void**) {
+ddp_case(parts_are_told_and_their_metrics_joined) {
   const auto values_of = [](int part) { return std::vector<double>{1.0 / (part * part + 3), std::exp(part) / 3}; };
   const auto metrics = [&](int size, ddp_reduce op) {
     std::vector<double> found(2);
@@ -192,7 +184,7 @@ void parts_are_told_and_their_metrics_joined(void**) {
   }
 }
 
-void keys_are_frozen_and_differ(void**) {
+ddp_case(keys_are_frozen_and_differ) {
   std::set<int64_t> keys;
   for (int64_t seed = 0; seed < 3; ++seed)
     for (int64_t step = 0; step < 20; ++step)
@@ -209,7 +201,7 @@ void keys_are_frozen_and_differ(void**) {
   expect(ddp_virtual_rank_key(0, 0, 0, nullptr) == DDP_ERROR_INVALID_ARGUMENT, "nowhere to write");
 }
 
-void options_that_exclude_each_other_are_refused(void**) {
+ddp_case(options_that_exclude_each_other_are_refused) {
   ddp_group* group = nullptr;
   ddp_group_options options = patient_options(0, 1);
   options.virtual_ranks = -1;
@@ -222,7 +214,7 @@ void options_that_exclude_each_other_are_refused(void**) {
 
 /// Where some rank has several parts. In a group whose ranks have one part each, hooks would do, and are refused too: the
 /// bits would not come again with fewer ranks.
-void what_depends_on_the_ranks_is_refused(void**) {
+ddp_case(what_depends_on_the_ranks_is_refused) {
   for (const int32_t parts : {1, 4}) {
     ddp_group_options options = patient_options(0, 1);
     options.virtual_ranks = parts;
@@ -256,16 +248,3 @@ void what_depends_on_the_ranks_is_refused(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(keys_are_frozen_and_differ),
-      ddp_test(parts_are_told_and_their_metrics_joined),
-      ddp_test(options_that_exclude_each_other_are_refused),
-      ddp_test(what_depends_on_the_ranks_is_refused),
-      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kShared>),
-      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kGloo>),
-      ddp_test(ranks_come_and_go_and_the_bits_stay<Hosts::kSeveral>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -5,8 +5,7 @@
 #include "support/check.h"
 
 static ddp_group_options one_rank(void) {
-  ddp_group_options options;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = 0;
   options.world_size = 1;
   options.rendezvous_timeout_ms = 1000;

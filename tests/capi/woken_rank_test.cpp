@@ -57,14 +57,12 @@ struct Worker {
       return;
     }
     const bool with_step = kind == Kind::kValues || kind == Kind::kInBackward;
-    ddp_model_options model_options;
-    OK(ddp_model_options_init(&model_options, sizeof model_options));
+    auto model_options = defaults<ddp_model_options>();
     model_options.own_values = with_step ? 1 : 0;
     OK(ddp_model_create(group, &model_options, &model));
     OK(ddp_model_add_array(model, "w", values.data(), nullptr, kCount, nullptr));
     if (with_step) {
-      ddp_optimizer_options shared;
-      OK(ddp_optimizer_options_init(&shared, sizeof shared));
+      auto shared = defaults<ddp_optimizer_options>();
       shared.shard = 1;
       shared.in_backward = kind == Kind::kInBackward ? 1 : 0;
       OK(ddp_optimizer_create_sgd(model, nullptr, &shared, &sgd));

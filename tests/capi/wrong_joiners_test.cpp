@@ -18,7 +18,6 @@
 #include "support/on_processes.hpp"
 #include "support/unfit_rank.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -70,7 +69,7 @@ int64_t join_and_die_at(const JoinedTraining& training, int64_t at) {
   return calls;
 }
 
-void a_rank_dies_at_any_system_call_of_its_joining(void**) {
+ddp_case(a_rank_dies_at_any_system_call_of_its_joining) {
   JoinedTraining training;
   const int64_t all = join_and_die_at(training, INT64_MAX);
   if (all < 0) return (void)std::printf("processes cannot be traced here\n");
@@ -122,7 +121,7 @@ std::vector<Wrong> wrongs() {
   };
 }
 
-void a_wrong_rank_costs_itself_alone(void**) {
+ddp_case(a_wrong_rank_costs_itself_alone) {
   JoinedTraining training;
   for (const Wrong& wrong : wrongs()) {
     Procs joiner(1, [&](int, Reporter& report) {
@@ -149,7 +148,7 @@ void a_wrong_rank_costs_itself_alone(void**) {
 }
 
 /// Two come at once. The right one is taken in, although it may have to come twice.
-void a_right_rank_joins_beside_a_wrong_one(void**) {
+ddp_case(a_right_rank_joins_beside_a_wrong_one) {
   constexpr int kRight = 4;
   JoinedTraining training;
   Procs both(2, [&](int number, Reporter& report) {
@@ -165,14 +164,6 @@ void a_right_rank_joins_beside_a_wrong_one(void**) {
   expect(right.exit_code == 0, right.describe());
 }
 
-}  // namespace
+ddp_before_cases(if (argc > 1) kills_wanted = std::atoll(argv[1]));
 
-int main(int argc, char** argv) {
-  if (argc > 1) kills_wanted = std::atoll(argv[1]);
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_dies_at_any_system_call_of_its_joining),
-      ddp_test(a_wrong_rank_costs_itself_alone),
-      ddp_test(a_right_rank_joins_beside_a_wrong_one),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -72,15 +72,13 @@ struct Board {
 };
 
 /// Zeroed memory that children share.
-class SharedBoard {
+class SharedBoard : NotCopied {
  public:
   SharedBoard() : page_(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
     if (page_ == MAP_FAILED) throw std::runtime_error("no shared memory");
     new (page_) Board;
   }
   ~SharedBoard() { munmap(page_, sizeof(Board)); }
-  SharedBoard(const SharedBoard&) = delete;
-  SharedBoard& operator=(const SharedBoard&) = delete;
   Board* operator->() const noexcept { return static_cast<Board*>(page_); }
 
  private:

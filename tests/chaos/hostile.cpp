@@ -18,7 +18,6 @@
 #include "os/clock.hpp"
 #include "support/stranger.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -16,7 +16,6 @@
 
 #include "chaos/round.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -19,7 +19,7 @@ namespace ddp::test {
 /// How many faults of each kind there were in each state.
 using Counts = std::array<std::array<int64_t, kMoments>, kKinds>;
 
-class Round {
+class Round : NotCopied {
  public:
   Round(const FaultPlan& plan, const Network* network, Counts& counts)
       : plan_(plan),
@@ -35,8 +35,6 @@ class Round {
     if (network_ == nullptr) return;
     for (const auto& [id, host] : hosts_) network_->heal(host);
   }
-  Round(const Round&) = delete;
-  Round& operator=(const Round&) = delete;
 
   void run() {
     start();

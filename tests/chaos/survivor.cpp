@@ -19,7 +19,6 @@
 
 #include "support/folder_store.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -6,26 +6,16 @@
 #include <limits>
 #include <numeric>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "core/float16.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 constexpr int kWorldSizes[] = {1, 2, 3, 4};
-constexpr int64_t kRows[] = {3, 0, 1, 5};  // of each rank
-
-ddp_batch_norm_options norm_options() {
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-3;
-  options.momentum = 0.3;
-  options.training = 1;
-  return options;
-}
 
 /// An array of any floating dtype, read and written as doubles.
 struct Array {

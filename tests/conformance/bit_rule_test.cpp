@@ -6,13 +6,11 @@
 #include <random>
 #include <thread>
 
+#include "conformance/lent_model.hpp"
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "support/group_paths.hpp"
-#include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -100,43 +98,17 @@ bool used_by(const Combination& of, int rank, int pass, size_t p) {
   return used;
 }
 
-struct World {
+struct World : LentModel {
   const Combination& of;
-  group::Group& group;
-  std::vector<Bytes> values, own, other;  // `other`: where a moving gradient is in odd passes
-  std::vector<void*> allocated;
-  std::unique_ptr<model::Model> model;
+  std::vector<Bytes> other;  // where a moving gradient is in odd passes
 
-  World(const Combination& combination, group::Group& of_group) : of(combination), group(of_group) {
-    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), of.options);
-    for (size_t p = 0; p < of.shapes.size(); ++p) {
-      const Shape& shape = of.shapes[p];
-      const auto bytes = static_cast<size_t>(shape.count * dtype_size(shape.dtype));
-      values.emplace_back(bytes);
-      own.emplace_back(bytes);
-      other.emplace_back(bytes);
-      Tensor grad = flat_tensor(own[p].data(), shape.dtype, shape.count);
-      if (shape.memory == Memory::kGroup && bytes > 0) {
-        allocated.push_back(group.memory().alloc(grad.bytes()));
-        grad.data = static_cast<std::byte*>(allocated.back());
-      }
-      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), shape.dtype, shape.count),
-                           shape.memory == Memory::kOwned ? nullptr : &grad);
+  World(const Combination& combination, group::Group& of_group) : LentModel(of_group, combination.options), of(combination) {
+    for (const Shape& shape : of.shapes) {
+      add(shape.dtype, shape.count, shape.memory == Memory::kOwned, shape.memory == Memory::kGroup);
+      other.emplace_back(own.back().size());
     }
     model->commit();
   }
-  ~World() {
-    model.reset();
-    for (void* memory : allocated) group.memory().free(memory);
-  }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-
-  const Tensor& grad(size_t p) const { return model->table().parameter(static_cast<int32_t>(p)).grad; }
-  void write(size_t p, const Bytes& bytes) const {
-    if (!bytes.empty()) std::memcpy(grad(p).data, bytes.data(), bytes.size());
-  }
-  Bytes read(size_t p) const { return {grad(p).data, grad(p).data + grad(p).bytes()}; }
 
   /// One pass that marks what it must, in an order and from threads of this rank's own.
   void run(int rank, int pass, int step, const std::vector<Bytes>& held) {
@@ -217,22 +189,16 @@ void check_combination(group::Group& group, int rank, uint64_t seed) {
   group.barrier();
 }
 
-template <int kSize>
-void random_models_keep_the_rule(Path path) {
-  run_on(path, kSize, [path](group::Group& group, int rank) {
+void random_models_keep_the_rule(Path path, int size) {
+  run_on(path, size, [=](group::Group& group, int rank) {
     for (int i = 0; i < kCombinations; ++i)
-      check_combination(group, rank, static_cast<uint64_t>(10'000 * (static_cast<int>(path) + 1) + 1'000 * kSize + i));
+      check_combination(group, rank, static_cast<uint64_t>(10'000 * (static_cast<int>(path) + 1) + 1'000 * size + i));
   });
 }
 
-}  // namespace
+ddp_case_on(kThreePaths, random_models_keep_the_rule_of_one_rank) { random_models_keep_the_rule(path, 1); }
+ddp_case_on(kThreePaths, random_models_keep_the_rule_of_two_ranks) { random_models_keep_the_rule(path, 2); }
+ddp_case_on(kThreePaths, random_models_keep_the_rule_of_three_ranks) { random_models_keep_the_rule(path, 3); }
+ddp_case_on(kThreePaths, random_models_keep_the_rule_of_four_ranks) { random_models_keep_the_rule(path, 4); }
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(random_models_keep_the_rule<1>),
-      ddp_paths_test(random_models_keep_the_rule<2>),
-      ddp_paths_test(random_models_keep_the_rule<3>),
-      ddp_paths_test(random_models_keep_the_rule<4>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -6,10 +6,9 @@
 
 #include <signal.h>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

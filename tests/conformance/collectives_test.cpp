@@ -16,7 +16,6 @@
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

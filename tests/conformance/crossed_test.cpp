@@ -7,7 +7,6 @@
 #include "model/model.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

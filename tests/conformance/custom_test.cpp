@@ -8,7 +8,6 @@
 #include "model/uneven.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -65,13 +64,13 @@ void expect_bits_of_the_built_in(Path path, const Ways& base, const std::vector<
     });
 }
 
-void a_rule_gives_the_bits_of_the_built_in_one(Path path) {
+ddp_case_on(kThreePaths, a_rule_gives_the_bits_of_the_built_in_one) {
   Ways ways;
   ways.values_in_group = path == Path::kShm;
   expect_bits_of_the_built_in(path, ways, {1, 2, 3, 4});
 }
 
-void a_lane_and_private_gradients_give_the_same_bits(Path path) {
+ddp_case_on(kThreePaths, a_lane_and_private_gradients_give_the_same_bits) {
   Ways ways;
   ways.progress = DDP_PROGRESS_THREAD;
   ways.owned_grads = false;
@@ -79,20 +78,20 @@ void a_lane_and_private_gradients_give_the_same_bits(Path path) {
   expect_bits_of_the_built_in(path, ways, {3});
 }
 
-void a_rule_sees_clipped_gradients(Path path) {
+ddp_case_on(kThreePaths, a_rule_sees_clipped_gradients) {
   Ways ways;
   ways.max_norm = 3;
   ways.clip_value = 0.01;
   expect_bits_of_the_built_in(path, ways, {3});
 }
 
-void a_rule_sees_gradients_without_the_loss_scale(Path path) {
+ddp_case_on(kThreePaths, a_rule_sees_gradients_without_the_loss_scale) {
   Ways ways;
   ways.nonfinite = DDP_NONFINITE_SKIP;
   expect_bits_of_the_built_in(path, ways, {2}, kScale);
 }
 
-void sixteen_bits_and_master_weights_have_the_same_bits(Path path) {
+ddp_case_on(kThreePaths, sixteen_bits_and_master_weights_have_the_same_bits) {
   for (const bool masters : {false, true}) {
     Ways ways;
     ways.dtype = DDP_BF16;
@@ -102,7 +101,7 @@ void sixteen_bits_and_master_weights_have_the_same_bits(Path path) {
   }
 }
 
-void whole_tensors_have_the_same_bits(Path path) {
+ddp_case_on(kThreePaths, whole_tensors_have_the_same_bits) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
     Ways ways;
     ways.whole_tensors = true;
@@ -113,7 +112,7 @@ void whole_tensors_have_the_same_bits(Path path) {
   }
 }
 
-void rules_that_are_not_built_in_do_not_depend_on_the_way(Path path) {
+ddp_case_on(kThreePaths, rules_that_are_not_built_in_do_not_depend_on_the_way) {
   run_on(path, 3, [](group::Group& group, int) {
     for (const Rule rule : {Rule::kLion, Rule::kAdagrad}) {
       std::string wanted;
@@ -133,7 +132,7 @@ void rules_that_are_not_built_in_do_not_depend_on_the_way(Path path) {
 
 /// In step 2 the rule fails on one rank, in its second call. Then the step is made again, and nothing is left of the first
 /// attempt.
-void a_failure_on_one_rank_is_that_of_all(Path path) {
+ddp_case_on(kThreePaths, a_failure_on_one_rank_is_that_of_all) {
   for (const auto end : {OwnRule::End::kReturns, OwnRule::End::kThrows})
     for (int way = 1; way < 4; ++way)
       run_on(path, 3, [end, way](group::Group& group, int rank) {
@@ -157,16 +156,14 @@ void a_failure_on_one_rank_is_that_of_all(Path path) {
             expect(world.bytes() == before, "parameters as before the step, way " + std::to_string(way));
             expect_equal(world.optimizer->step_count(), int64_t{2}, "steps");
           }
-          world.pass(rank, step);
-          world.optimizer->step();
-          other.pass(rank, step);
-          other.optimizer->step();
+          world.train(rank, step);
+          other.train(rank, step);
           expect(world.bytes() == other.bytes(), "state is as before the failure too, way " + std::to_string(way));
         }
       });
 }
 
-void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
+ddp_case_on(kThreePaths, a_failure_without_undo_ends_the_training_until_a_load) {
   for (const bool shard : {false, true})
     run_on(path, 2, [shard](group::Group& group, int rank) {
       Ways ways;
@@ -175,8 +172,7 @@ void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
       ways.in_backward = true;
       ways.undo = false;
       Training world(group, Rule::kMomentum, ways);
-      world.pass(rank, 0);
-      world.optimizer->step();
+      world.train(rank, 0);
       if (rank == 0) world.own.fails_at = world.own.calls + 1;
       (void)expect_error(DDP_ERROR_CALLBACK, [&] { world.pass(rank, 1); });
       const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
@@ -185,7 +181,7 @@ void a_failure_without_undo_ends_the_training_until_a_load(Path path) {
 }
 
 /// A step that no other rank takes part in fails alone.
-void a_replicated_step_fails_on_its_rank_alone(Path path) {
+ddp_case_on(kThreePaths, a_replicated_step_fails_on_its_rank_alone) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.custom = true;
@@ -204,7 +200,7 @@ void a_replicated_step_fails_on_its_rank_alone(Path path) {
   });
 }
 
-void a_void_pass_is_taken_back(Path path) {
+ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
   for (const bool shard : {false, true})
     run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
@@ -233,7 +229,7 @@ void a_void_pass_is_taken_back(Path path) {
 }
 
 /// Rank 1 has joined when the rule fails on rank 0; it continues to answer.
-void a_joined_rank_hears_of_a_failure(Path path) {
+ddp_case_on(kThreePaths, a_joined_rank_hears_of_a_failure) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways;
     ways.custom = true;
@@ -256,7 +252,7 @@ void a_joined_rank_hears_of_a_failure(Path path) {
 }
 
 /// Gradients are those of rank 0, so that the mean is the same on any number of ranks.
-void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
+ddp_case_on(kThreePaths, its_state_is_saved_and_loads_on_any_number_of_ranks) {
   for (const bool masters : {false, true}) {
     const Folder folder;
     const std::string file = folder.path() + "/model";
@@ -273,8 +269,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
       run_on(path, size, [&](group::Group& group, int) {
         Training world(group, Rule::kAdamW, ways_of(shard, whole));
         for (int step = 0; step < 3; ++step) {
-          world.pass(0, step);
-          world.optimizer->step();
+          world.train(0, step);
         }
         checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {3, 7},
                               file + std::to_string(size) +
@@ -296,8 +291,7 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
         Training world(group, Rule::kAdamW, ways_of(shard, whole));
         (void)checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
         for (int step = 3; step < 5; ++step) {
-          world.pass(0, step);
-          world.optimizer->step();
+          world.train(0, step);
         }
         expect_same_everywhere(group, world.bytes(), "the model");
         if (rank == 0) std::ofstream(result, std::ios::binary) << world.bytes();
@@ -317,22 +311,3 @@ void its_state_is_saved_and_loads_on_any_number_of_ranks(Path path) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(a_rule_gives_the_bits_of_the_built_in_one),
-      ddp_paths_test(a_lane_and_private_gradients_give_the_same_bits),
-      ddp_paths_test(a_rule_sees_clipped_gradients),
-      ddp_paths_test(a_rule_sees_gradients_without_the_loss_scale),
-      ddp_paths_test(sixteen_bits_and_master_weights_have_the_same_bits),
-      ddp_paths_test(whole_tensors_have_the_same_bits),
-      ddp_paths_test(rules_that_are_not_built_in_do_not_depend_on_the_way),
-      ddp_paths_test(a_failure_on_one_rank_is_that_of_all),
-      ddp_paths_test(a_failure_without_undo_ends_the_training_until_a_load),
-      ddp_paths_test(a_replicated_step_fails_on_its_rank_alone),
-      ddp_paths_test(a_void_pass_is_taken_back),
-      ddp_paths_test(a_joined_rank_hears_of_a_failure),
-      ddp_paths_test(its_state_is_saved_and_loads_on_any_number_of_ranks),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -2,31 +2,32 @@
 // Ranks that make different collective calls learn it at once, on every transport, and a rank that is late is waited for.
 #include "support/different_calls.hpp"
 
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-void every_pair_of_different_calls_is_a_mismatch(Path path) { expect_mismatch(path, 2, all_pairs()); }
+ddp_case_on((Paths{Path::kLocal, Path::kShm}), every_pair_of_different_calls_is_a_mismatch) {
+  expect_mismatch(path, 2, all_pairs());
+}
 
-void some_pairs_are_a_mismatch(Path path) { expect_mismatch(path, 2, some_pairs()); }
+ddp_case_on((Paths{Path::kGloo}), some_pairs_are_a_mismatch) { expect_mismatch(path, 2, some_pairs()); }
 
-void so_it_is_when_two_ranks_agree_against_one(void**) { expect_mismatch(Path::kLocal, 3, some_pairs()); }
+ddp_case(so_it_is_when_two_ranks_agree_against_one) { expect_mismatch(Path::kLocal, 3, some_pairs()); }
 
 const std::vector<CallPair> kFewPairs = {{0, 7}, {7, 0}, {22, 18}, {23, 9}, {15, 23}, {19, 24}, {1, 5}};
 
-void two_ranks_against_one(Path path) { expect_mismatch(path, 3, kFewPairs); }
+ddp_case_on((Paths{Path::kGloo}), two_ranks_against_one) { expect_mismatch(path, 3, kFewPairs); }
 
-void some_pairs_with_two_ranks_on_each_host(Path path) {
+ddp_case_on((Paths{Path::kHosts}), some_pairs_with_two_ranks_on_each_host) {
   for (const int odd : {0, 3}) expect_mismatch(path, 4, kFewPairs, odd);
 }
 
-void a_late_rank_is_waited_for(Path path) { expect_patience(path); }
+ddp_case_on(kThreePaths, a_late_rank_is_waited_for) { expect_patience(path); }
 
 /// A rank that computes inside its pass is not blocked, whatever its lane waits for.
-void a_rank_that_computes_is_waited_for(void**) {
+ddp_case(a_rank_that_computes_is_waited_for) {
   run_groups(2, [](group::Group& group, int rank) {
     CallWorld world(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), false);
     model::Model& model = *world.threaded;
@@ -44,7 +45,7 @@ void a_rank_that_computes_is_waited_for(void**) {
 
 /// The group continues: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell
 /// what they wait for.
-void random_delays_are_no_mismatch(void**) {
+ddp_case(random_delays_are_no_mismatch) {
   std::vector<std::thread> worlds;
   std::mutex mutex;  // guards text
   std::string text;
@@ -71,14 +72,3 @@ void random_delays_are_no_mismatch(void**) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  Suite suite(argc, argv);
-  suite.on({Path::kLocal, Path::kShm}, {ddp_named(every_pair_of_different_calls_is_a_mismatch)});
-  suite.on({Path::kGloo}, {ddp_named(some_pairs_are_a_mismatch), ddp_named(two_ranks_against_one)});
-  suite.on({Path::kHosts}, {ddp_named(some_pairs_with_two_ranks_on_each_host)});
-  suite.on(kThreePaths, {ddp_named(a_late_rank_is_waited_for)});
-  suite.alone({ddp_named(so_it_is_when_two_ranks_agree_against_one), ddp_named(a_rank_that_computes_is_waited_for),
-               ddp_named(random_delays_are_no_mismatch)});
-  return suite.run();
-}

@@ -3,7 +3,7 @@
 // makes them equal again with everything that belongs to them.
 #include <atomic>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
@@ -12,7 +12,6 @@
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

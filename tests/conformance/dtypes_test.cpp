@@ -15,7 +15,6 @@
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

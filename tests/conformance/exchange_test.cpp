@@ -12,7 +12,6 @@
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -43,7 +42,7 @@ Ownership cut(int size) {
 }
 
 /// Arrays of one rank: in memory that all reach, or private.
-struct Arrays {
+struct Arrays : NotCopied {
   Arrays(group::Group& group, bool in_reach) : group_(group), in_reach_(in_reach) {
     for (const int64_t count : kCounts) {
       kept_.emplace_back(static_cast<size_t>(count));
@@ -54,8 +53,6 @@ struct Arrays {
     for (float* each : data)
       if (in_reach_) group_.memory().free(each);
   }
-  Arrays(const Arrays&) = delete;
-  Arrays& operator=(const Arrays&) = delete;
   template <class Value>
   void fill(Value&& value) {
     for (size_t piece = 0; piece < kCounts.size(); ++piece)

@@ -9,17 +9,13 @@
 #include "support/rule_options.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 /// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
 /// two).
-void step_alone(Training& world, int step) {
-  world.pass(0, step);
-  world.optimizer->step();
-}
+void step_alone(Training& world, int step) { world.train(0, step); }
 
 Ways ways_of(bool shard, bool masters) {
   Ways ways;

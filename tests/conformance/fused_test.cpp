@@ -9,10 +9,9 @@
 #include "model/uneven.hpp"
 #include "parts/hooks/hook_bucket.hpp"
 #include "parts/model_pass.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -88,7 +87,7 @@ const BitCase kBitCases[] = {
 
 /// A model of all types, with what makes a step wait, decide or scale; on GPUs also with some tensors in host memory, which
 /// makes other buckets and so other slices.
-void models_of_all_types_have_the_same_bits_in_every_way(Path path) {
+ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) {
   for (const Home home : {Home::kOfPath, Home::kBoth}) {
     if (home == Home::kBoth && path != Path::kGpu) continue;
     for (int policy = 0; policy < 5; ++policy) {
@@ -110,8 +109,8 @@ void models_of_all_types_have_the_same_bits_in_every_way(Path path) {
   }
 }
 
-/// Of the step and of what it does afterwards, wherever the skipping rank's tensors are.
-void a_rank_that_skips_a_pass_takes_part_in_its_step(Path path) {
+/// Of the step and its work afterwards, wherever the skipping rank's tensors are.
+ddp_case_on(kThreeAndGpus, a_rank_that_skips_a_pass_takes_part_in_its_step) {
   run_on(path, 2, [](group::Group& group, int rank) {
     for (int way = 0; way < 4; ++way) {
       Ways ways, plain;
@@ -135,7 +134,7 @@ void a_rank_that_skips_a_pass_takes_part_in_its_step(Path path) {
 }
 
 /// Staged gradients are sent with half the bytes, also where only slices are wanted.
-void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
+ddp_case_on(kThreePaths, sixteen_bits_halve_what_a_sharded_pass_sends) {
   if (path == Path::kGloo) return;  // reduces everywhere; conformance/wire_hook_test.cpp counts there
   run_on(path, 3, [](group::Group& group, int rank) {
     const auto sent = [&](const parts::Hook& hook, bool shard) {
@@ -164,7 +163,7 @@ void sixteen_bits_halve_what_a_sharded_pass_sends(Path path) {
   });
 }
 
-void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
+ddp_case_on(kThreeAndGpus, a_clipped_step_is_that_of_gradients_scaled_by_hand) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways clipped;
     clipped.shard = true;
@@ -190,7 +189,7 @@ void a_clipped_step_is_that_of_gradients_scaled_by_hand(Path path) {
   });
 }
 
-void state_is_divided_among_the_ranks(Path path) {
+ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
   run_on(path, 4, [](group::Group& group, int) {
     Ways ways;
     ways.shard = true;
@@ -209,7 +208,7 @@ void state_is_divided_among_the_ranks(Path path) {
   });
 }
 
-void a_void_pass_is_taken_back_everywhere(Path path) {
+ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
   for (const bool shard : {false, true})
     run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
@@ -238,22 +237,20 @@ void a_void_pass_is_taken_back_everywhere(Path path) {
         }
         world.reduce();
         world.step();
-        other.pass(rank, step);
-        other.step();
+        other.train(rank, step);
         expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
       }
     });
 }
 
-void gradients_that_are_not_finite_are_met_alike(Path path) {
+ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
   for (const bool shard : {false, true})
     run_on(path, 3, [shard](group::Group& group, int rank) {
       Ways ways;
       ways.shard = shard;
       ways.nonfinite = DDP_NONFINITE_SKIP;
       Training world(group, Rule::kAdamW, ways);
-      world.pass(rank, 0);
-      world.step();
+      world.train(rank, 0);
       const std::string before = world.bytes();
       world.fill(rank, 1);
       if (rank == 2) world.set_grad(6, 19'999, std::numeric_limits<double>::quiet_NaN());
@@ -277,7 +274,7 @@ void gradients_that_are_not_finite_are_met_alike(Path path) {
     });
 }
 
-void a_loss_scale_adapts_alike_and_leaves_the_bits(Path path) {
+ddp_case_on(kThreeAndGpus, a_loss_scale_adapts_alike_and_leaves_the_bits) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.shard = true;
@@ -299,15 +296,14 @@ void a_loss_scale_adapts_alike_and_leaves_the_bits(Path path) {
         continue;
       }
       if (step == 1 || step == 5) wanted *= 2;
-      plain.pass(rank, step);
-      plain.step();
+      plain.train(rank, step);
       expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
     }
     expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
   });
 }
 
-void steps_and_passes_must_alternate_with_in_backward(Path path) {
+ddp_case_on(kThreeAndGpus, steps_and_passes_must_alternate_with_in_backward) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.in_backward = true;
@@ -329,7 +325,7 @@ void steps_and_passes_must_alternate_with_in_backward(Path path) {
   });
 }
 
-void ranks_that_shard_differently_are_told(Path path) {
+ddp_case_on(kThreePaths, ranks_that_shard_differently_are_told) {
   if (path == Path::kGloo) return;  // every other transport reduces to slices, and its stamp has that
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
@@ -338,15 +334,14 @@ void ranks_that_shard_differently_are_told(Path path) {
     Training world(*group, Rule::kSgd, ways);
     (void)expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
       for (int step = 0; step < 3; ++step) {
-        world.pass(rank, step);
-        world.step();
+        world.train(rank, step);
       }
     });
   });
 }
 
 /// Rank 1 dies between its pass and its step, when the others wait for its slices.
-void a_rank_that_dies_before_it_publishes_is_named(Path path) {
+ddp_case_on(kThreePaths, a_rank_that_dies_before_it_publishes_is_named) {
   if (path == Path::kLocal) return;  // threads do not die alone
   const Folder folder;
   ddp_group_options options = world_options();
@@ -366,31 +361,18 @@ void a_rank_that_dies_before_it_publishes_is_named(Path path) {
     expect_contains(text, "rank 1");
     return text;
   });
-  for (const int rank : {0, 2}) {
-    const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-  }
+  expect_success_of(procs, {0, 2});
 }
+
+[[maybe_unused]] const bool bit_cases_are_listed = [] {
+  for (const BitCase& each : kBitCases)
+    list_on_paths(__FILE__, each.paths, std::string("every way gives the bits of the ordinary step: ") + each.name,
+                  [&each](Path path) {
+                    Ways ways;
+                    each.change(ways);
+                    expect_bits_of_the_ordinary_step(path, ways);
+                  });
+  return true;
+}();
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  Suite suite(argc, argv);
-  for (const BitCase& each : kBitCases)
-    suite.on(each.paths, std::string("every way gives the bits of the ordinary step: ") + each.name, [&each](Path path) {
-      Ways ways;
-      each.change(ways);
-      expect_bits_of_the_ordinary_step(path, ways);
-    });
-  suite.on(kEveryPath, {ddp_named(a_void_pass_is_taken_back_everywhere)});
-  suite.on(kThreePaths,
-           {ddp_named(sixteen_bits_halve_what_a_sharded_pass_sends), ddp_named(ranks_that_shard_differently_are_told),
-            ddp_named(a_rank_that_dies_before_it_publishes_is_named)});
-  suite.on(kThreeAndGpus,
-           {ddp_named(models_of_all_types_have_the_same_bits_in_every_way),
-            ddp_named(a_rank_that_skips_a_pass_takes_part_in_its_step),
-            ddp_named(a_clipped_step_is_that_of_gradients_scaled_by_hand), ddp_named(state_is_divided_among_the_ranks),
-            ddp_named(gradients_that_are_not_finite_are_met_alike), ddp_named(a_loss_scale_adapts_alike_and_leaves_the_bits),
-            ddp_named(steps_and_passes_must_alternate_with_in_backward)});
-  return suite.run();
-}

@@ -8,7 +8,6 @@
 
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -71,8 +70,7 @@ ddp_case_on(kBetweenHosts, large_buckets_have_the_bits_of_the_ordinary_step) {
       ways.bucket_bytes = int64_t{3} << 20;
       Training world(group, Rule::kAdamW, ways);
       for (int step = 0; step < 3; ++step) {
-        world.pass(rank, step);
-        world.optimizer->step();
+        world.train(rank, step);
       }
       return world.bytes();
     };

@@ -3,7 +3,6 @@
 // where the gradients are; a bucket of more gradients than are announced at once.
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -9,10 +9,9 @@
 
 #include "model/late_values.hpp"
 #include "model/replicas.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -44,7 +43,7 @@ std::string train(Training& world, int rank) {
   return all;
 }
 
-void guarded_values_have_the_same_bits(Path path) {
+ddp_case_on(kThreePaths, guarded_values_have_the_same_bits) {
   for (const bool own_values : {false, true})
     run_on(path, 3, [own_values](group::Group& group, int rank) {
       Training plain(group, Rule::kAdamW, ways_of(false, own_values));
@@ -67,13 +66,12 @@ void expect_fault(const std::function<void()>& use) {
   expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "it faults, status " + std::to_string(status));
 }
 
-void a_missing_wait_faults(Path path) {
+ddp_case_on(kThreePaths, a_missing_wait_faults) {
   if (path == Path::kLocal) return;  // the ranks are threads, and a fork has the pages of all
   run_on(path, 2, [](group::Group& group, int rank) {
     Training world(group, Rule::kAdamW, ways_of(true, false));
     for (int step = 0; step < 2; ++step) {
-      world.pass(rank, step);
-      world.optimizer->step();
+      world.train(rank, step);
       volatile std::byte* const middle = world.values[kLarge] + 40'000;
       expect_fault([&] { static_cast<void>(*middle); });
       expect_fault([&] { *middle = std::byte{1}; });
@@ -87,11 +85,6 @@ void a_missing_wait_faults(Path path) {
   });
 }
 
-}  // namespace
+ddp_before_cases(setenv("DDP_GUARD_VALUES", "1", 1));
 
-int main(int argc, char** argv) {
-  setenv("DDP_GUARD_VALUES", "1", 1);
-  Suite suite(argc, argv);
-  suite.on(kThreePaths, {ddp_named(guarded_values_have_the_same_bits), ddp_named(a_missing_wait_faults)});
-  return suite.run();
-}
+}  // namespace

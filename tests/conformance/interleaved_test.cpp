@@ -4,10 +4,9 @@
 // equals its result alone.
 #include <thread>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -11,10 +11,9 @@
 #include "checkpoint/state.hpp"
 #include "model/replicas.hpp"
 #include "optim/ema.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -72,27 +71,27 @@ void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<
 
 const std::vector<Rule> kRules = {Rule::kMomentum, Rule::kAdamW};
 
-void late_values_have_the_bits_of_the_ordinary_step(Path path) {
+ddp_case_on(kEveryHostPath, late_values_have_the_bits_of_the_ordinary_step) {
   expect_bits(path, kRules, [](Ways&) {}, {1, 2, 3, 4});
 }
-void in_memory_of_the_library_too(Path path) {
+ddp_case_on(kEveryHostPath, in_memory_of_the_library_too) {
   expect_bits(path, kRules, [](Ways& ways) { ways.own_values = true; });
   expect_bits(path, kRules, [](Ways& ways) { ways.values_in_group = true; });
 }
-void with_a_thread_and_private_gradients_too(Path path) {
+ddp_case_on(kThreePaths, with_a_thread_and_private_gradients_too) {
   expect_bits(path, kRules, [](Ways& ways) {
     ways.progress = DDP_PROGRESS_THREAD;
     ways.owned_grads = false;
   });
 }
-void with_master_weights_and_clipping_too(Path path) {
+ddp_case_on(kThreePaths, with_master_weights_and_clipping_too) {
   expect_bits(path, kRules, [](Ways& ways) {
     ways.dtype = DDP_BF16;
     ways.master_weights = true;
     ways.max_norm = 3;
   });
 }
-void with_rules_of_the_program_too(Path path) {
+ddp_case_on(kThreePaths, with_rules_of_the_program_too) {
   for (const bool whole : {false, true})
     expect_bits(path, {Rule::kLion}, [whole](Ways& ways) {
       ways.custom = true;
@@ -133,16 +132,16 @@ void expect_that_it_waits(Path path, const Read& read) {
   });
 }
 
-void a_hash_waits(Path path) {
+ddp_case_on(kThreePaths, a_hash_waits) {
   expect_that_it_waits(path, [](group::Group&, Training& world) { return std::to_string(world.model->replicas().hash()); });
 }
-void a_check_of_replicas_waits(Path path) {
+ddp_case_on(kThreePaths, a_check_of_replicas_waits) {
   expect_that_it_waits(path, [](group::Group&, Training& world) {
     world.model->replicas().check(nullptr);
     return world.bytes();
   });
 }
-void averages_wait(Path path) {
+ddp_case_on(kThreePaths, averages_wait) {
   expect_that_it_waits(path, [](group::Group&, Training& world) {
     optim::Ema ema(world.model, {0.5});
     ema.update(nullptr);
@@ -152,7 +151,7 @@ void averages_wait(Path path) {
     return bytes;
   });
 }
-void the_next_pass_waits(Path path) {
+ddp_case_on(kThreePaths, the_next_pass_waits) {
   expect_that_it_waits(path, [](group::Group& group, Training& world) {
     world.pass(group.rank(), 100);
     std::string bytes = world.bytes();
@@ -175,15 +174,14 @@ std::string save(Training& world) {
   return file;
 }
 
-void a_save_waits(Path path) {
+ddp_case_on(kThreePaths, a_save_waits) {
   expect_that_it_waits(path, [](group::Group&, Training& world) { return save(world); });
 }
 
-void a_load_waits_and_is_not_overwritten(Path path) {
+ddp_case_on(kThreePaths, a_load_waits_and_is_not_overwritten) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Training world(group, Rule::kAdamW, late_ways());
-    world.pass(rank, 0);
-    world.optimizer->step();
+    world.train(rank, 0);
     const std::string file = save(world);
     const std::string then = world.bytes();
     world.pass(rank, 1);
@@ -205,7 +203,7 @@ void a_load_waits_and_is_not_overwritten(Path path) {
 }
 
 /// The optimizer and the model go while values are still to come: memory is not touched afterwards.
-void what_is_destroyed_waits(Path path) {
+ddp_case_on(kThreePaths, what_is_destroyed_waits) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Training ordinary(group, Rule::kAdamW, [] {
       Ways ways = late_ways();
@@ -223,49 +221,44 @@ void what_is_destroyed_waits(Path path) {
   });
 }
 
-void a_void_pass_leaves_the_values(Path path) {
+ddp_case_on(kThreePaths, a_void_pass_leaves_the_values) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = late_ways();
     ways.unused = DDP_UNUSED_ERROR;
     Training world(group, Rule::kAdamW, ways);
-    world.pass(rank, 0);
-    world.optimizer->step();
+    world.train(rank, 0);
     world.fill(rank, 1);
     static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
                                    [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
     Training other(group, Rule::kAdamW, ways);
-    other.pass(rank, 0);
-    other.optimizer->step();
+    other.train(rank, 0);
     for (Training* const each : {&world, &other}) {
-      each->pass(rank, 2);
-      each->optimizer->step();
+      each->train(rank, 2);
     }
     expect(read_in_order(world) == read_in_order(other), "the bits of a run without the void pass");
   });
 }
 
 /// A rule that fails on one rank: nothing was given, and the next step is right.
-void a_rule_that_fails_gives_nothing(Path path) {
+ddp_case_on(kThreePaths, a_rule_that_fails_gives_nothing) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = late_ways();
     ways.custom = true;
     Training world(group, Rule::kMomentum, ways);
-    world.pass(rank, 0);
-    world.optimizer->step();
+    world.train(rank, 0);
     const std::string before = read_in_order(world);
     world.pass(rank, 1);
     if (rank == 1) world.own.fails_at = world.own.calls.load();
     static_cast<void>(expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); }));
     expect(read_in_order(world) == before, "the values of before");
     world.own.fails_at = -1;
-    world.pass(rank, 2);
-    world.optimizer->step();
+    world.train(rank, 2);
     expect_same_everywhere(group, read_in_order(world), "the model");
   });
 }
 
 /// Two models whose gathers share the lane, and an optimizer that is not sharded.
-void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
+ddp_case_on(kThreePaths, several_optimizers_and_models_are_in_no_way_of_each_other) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways;
     ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
@@ -277,12 +270,9 @@ void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
     plain.late_values = false;
     Training second_apart(group, Rule::kAdamW, plain);
     for (int step = 0; step < kSteps; ++step) {
-      apart.pass(rank, step);
-      apart.step();
-      second_apart.pass(rank, step);
-      second_apart.optimizer->step();
-      world.pass(rank, step);
-      world.step();
+      apart.train(rank, step);
+      second_apart.train(rank, step);
+      world.train(rank, step);
       second.pass(rank, step);  // while the values of the first model come
       second.optimizer->step();
       rank == 1 ? model::wait_values(*second.model) : model::wait_values(*world.model);
@@ -295,7 +285,7 @@ void several_optimizers_and_models_are_in_no_way_of_each_other(Path path) {
 }
 
 /// The step of an optimizer does not wait for the values of another one.
-void steps_wait_for_their_own_values_alone(Path path) {
+ddp_case_on(kThreePaths, steps_wait_for_their_own_values_alone) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways;
     ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
@@ -314,7 +304,7 @@ void steps_wait_for_their_own_values_alone(Path path) {
   });
 }
 
-void a_death_in_a_gather_breaks_the_group(Path path) {
+ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
   if (path == Path::kLocal) return;  // threads do not die alone
   const Folder folder;
   ddp_group_options options = world_options();
@@ -323,8 +313,7 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
     const auto group = join_process_group(folder, rank, 3, options);
     Training world(*group, Rule::kAdamW, late_ways());
     for (int step = 0; step < 3; ++step) {
-      world.pass(rank, step);
-      world.optimizer->step();
+      world.train(rank, step);
       model::wait_values(*world.model);
     }
     world.pass(rank, 3);
@@ -343,25 +332,7 @@ void a_death_in_a_gather_breaks_the_group(Path path) {
     expect(!world.model->values().is_whole(), "the parameters are changed in part");
     return text;
   });
-  for (const int rank : {0, 2}) {
-    const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-  }
+  expect_success_of(procs, {0, 2});
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  Suite suite(argc, argv);
-  suite.on(kEveryHostPath,
-           {ddp_named(late_values_have_the_bits_of_the_ordinary_step), ddp_named(in_memory_of_the_library_too)});
-  suite.on(kThreePaths,
-           {ddp_named(with_a_thread_and_private_gradients_too), ddp_named(with_master_weights_and_clipping_too),
-            ddp_named(with_rules_of_the_program_too), ddp_named(a_hash_waits), ddp_named(a_check_of_replicas_waits),
-            ddp_named(averages_wait), ddp_named(the_next_pass_waits), ddp_named(a_save_waits),
-            ddp_named(a_load_waits_and_is_not_overwritten), ddp_named(what_is_destroyed_waits),
-            ddp_named(a_void_pass_leaves_the_values), ddp_named(a_rule_that_fails_gives_nothing),
-            ddp_named(several_optimizers_and_models_are_in_no_way_of_each_other),
-            ddp_named(steps_wait_for_their_own_values_alone), ddp_named(a_death_in_a_gather_breaks_the_group)});
-  return suite.run();
-}

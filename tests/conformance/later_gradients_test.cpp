@@ -7,7 +7,6 @@
 #include "support/parts_world.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -22,7 +21,7 @@ Ways later_ways() {
   return ways;
 }
 
-void bits_are_those_of_gradients_that_stay(Path path) {
+ddp_case_on(kEveryHostPath, bits_are_those_of_gradients_that_stay) {
   for (int way = 0; way < 8; ++way)
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways = later_ways(), plain = later_ways();
@@ -34,19 +33,17 @@ void bits_are_those_of_gradients_that_stay(Path path) {
       plain.later_grads = false;
       Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
       for (int step = 0; step < kSteps; ++step) {
-        world.pass(rank, step);
-        world.optimizer->step();
+        world.train(rank, step);
         world.take_grads_back();
         world.model->gradients().zero();  // there is no gradient, so nothing is written
-        other.pass(rank, step);
-        other.optimizer->step();
+        other.train(rank, step);
         expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
       }
     });
 }
 
 /// On rank 1 gradient p3 does not come. The mark says so there, the end everywhere.
-void a_mark_without_it_names_the_parameter(Path path) {
+ddp_case_on(kEveryHostPath, a_mark_without_it_names_the_parameter) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     run_on(path, 3, [unused](group::Group& group, int rank) {
       Ways ways = later_ways();
@@ -74,18 +71,16 @@ void a_mark_without_it_names_the_parameter(Path path) {
         const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
         expect_contains(text, "rank 1 did not mark \"p3 (which has no gradient yet: ddp_model_set_grad)\"");
         world.take_grads_back();
-        world.pass(rank, step);
-        world.optimizer->step();
+        world.train(rank, step);
         world.take_grads_back();
-        smooth.pass(rank, step);
-        smooth.optimizer->step();
+        smooth.train(rank, step);
         expect(world.bytes() == smooth.bytes(), "the bits of a run without it");
       }
     });
 }
 
 /// The others send and receive meanwhile, and this rank has no gradient at all.
-void an_abandoned_pass_needs_none(Path path) {
+ddp_case_on(kEveryHostPath, an_abandoned_pass_needs_none) {
   for (int way = 0; way < 4; ++way)
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways = later_ways();
@@ -100,24 +95,21 @@ void an_abandoned_pass_needs_none(Path path) {
           expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass(rank, step); }), "no memory");
         }
         world.take_grads_back();
-        world.pass(rank, step);
-        world.optimizer->step();
-        smooth.pass(rank, step);
-        smooth.optimizer->step();
+        world.train(rank, step);
+        smooth.train(rank, step);
         expect(world.bytes() == smooth.bytes(), "the bits of a run without it");
       }
     });
 }
 
 /// Rank 1 has half of the data.
-void a_rank_that_has_joined_needs_none(Path path) {
+ddp_case_on(kEveryHostPath, a_rank_that_has_joined_needs_none) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways ways = later_ways();
     ways.uneven_inputs = 1;
     Training world(group, Rule::kSgd, ways);
     for (int step = 0; step < (rank == 1 ? kSteps / 2 : kSteps); ++step) {
-      world.pass(rank, step);
-      world.optimizer->step();
+      world.train(rank, step);
       world.take_grads_back();
     }
     join(*world.model);
@@ -125,7 +117,7 @@ void a_rank_that_has_joined_needs_none(Path path) {
   });
 }
 
-void accumulated_gradients_stay_where_they_were_given(Path path) {
+ddp_case_on(kEveryHostPath, accumulated_gradients_stay_where_they_were_given) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = later_ways(), plain = later_ways();
     plain.later_grads = false;
@@ -141,7 +133,7 @@ void accumulated_gradients_stay_where_they_were_given(Path path) {
 }
 
 /// libddp takes the gradients of a part and sets them to zero; each part brings its own memory.
-void parts_of_a_batch_bring_theirs(Path path) {
+ddp_case_on(kEveryHostPath, parts_of_a_batch_bring_theirs) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int) {
     const auto group = group::Group::create(place.c_str(), virtual_ranks::with_parts(options, 6));
     const VirtualRanks ranks = virtual_ranks::ranks_of(*group);
@@ -166,7 +158,7 @@ void parts_of_a_batch_bring_theirs(Path path) {
 }
 
 /// Refused at once, so that no rank waits for long.
-void a_skipped_pass_needs_a_place_for_the_result(Path path) {
+ddp_case_on(kEveryHostPath, a_skipped_pass_needs_a_place_for_the_result) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Training world(group, Rule::kSgd, later_ways());
     if (rank == 1) {
@@ -182,21 +174,3 @@ void a_skipped_pass_needs_a_place_for_the_result(Path path) {
 }
 
 }  // namespace
-
-#define paths(function)                                                                              \
-  ddp_paths_test(function), {                                                                        \
-#function " on hosts", guarded < &on_path < &function, Path::kHosts>>, nullptr, nullptr, nullptr \
-  }
-
-int main() {
-  const CMUnitTest tests[] = {
-      paths(bits_are_those_of_gradients_that_stay),
-      paths(a_mark_without_it_names_the_parameter),
-      paths(an_abandoned_pass_needs_none),
-      paths(a_rank_that_has_joined_needs_none),
-      paths(accumulated_gradients_stay_where_they_were_given),
-      paths(parts_of_a_batch_bring_theirs),
-      paths(a_skipped_pass_needs_a_place_for_the_result),
-  };
-  return cmocka_run_group_tests_name("later_gradients", tests, nullptr, nullptr);
-}

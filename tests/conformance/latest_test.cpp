@@ -13,7 +13,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using checkpoint::name_of_step;
 

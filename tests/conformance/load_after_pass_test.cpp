@@ -2,13 +2,12 @@
 // A load between a pass and its step: afterwards everything is as in a new process that loads the same file, whatever the
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
 #include "checkpoint/state.hpp"
-#include "conformance/powersgd_semantics.hpp"
+#include "conformance/powersgd_world.hpp"
 #include "extra/powersgd.hpp"
 #include "model/replicas.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -88,7 +87,7 @@ std::string name_of(const Case& each) {
   return std::string(each.name) + (each.ways.shard ? ", sharded" : "") + (each.ways.in_backward ? ", in backward" : "");
 }
 
-void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
+ddp_case(a_load_after_an_unstepped_pass_is_that_of_a_new_process) {
   for (int way = 0; way < 4; ++way)
     run_groups(2, [way](group::Group& group, int rank) {
       for (const Case& each : cases_of(way)) {
@@ -119,7 +118,7 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
 }
 
 /// The step that a pass made is in the file that is written before ddp_optimizer_step, with its count.
-void a_file_written_before_the_step_holds_all_of_it(void**) {
+ddp_case(a_file_written_before_the_step_holds_all_of_it) {
   run_groups(2, [](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
       Ways ways;
@@ -138,7 +137,7 @@ void a_file_written_before_the_step_holds_all_of_it(void**) {
   });
 }
 
-void a_load_that_fails_forgets_nothing(void**) {
+ddp_case(a_load_that_fails_forgets_nothing) {
   for (int way = 0; way < 4; ++way)
     run_groups(2, [way](group::Group& group, int rank) {
       for (const Case& each : cases_of(way)) {
@@ -171,7 +170,7 @@ void a_load_that_fails_forgets_nothing(void**) {
 }
 
 /// Values without their master weights: the copies begin anew, also where the old copy would round to the new value.
-void values_that_are_loaded_alone_have_new_master_weights(void**) {
+ddp_case(values_that_are_loaded_alone_have_new_master_weights) {
   run_groups(2, [](group::Group& group, int rank) {
     for (int way = 0; way < 4; ++way)
       for (const bool partial : {false, true}) {
@@ -209,7 +208,7 @@ void values_that_are_loaded_alone_have_new_master_weights(void**) {
   });
 }
 
-void a_model_without_its_optimizer_loads_after_a_pass(void**) {
+ddp_case(a_model_without_its_optimizer_loads_after_a_pass) {
   run_groups(2, [](group::Group& group, int rank) {
     Ways ways;
     ways.in_backward = true;
@@ -228,7 +227,7 @@ void a_model_without_its_optimizer_loads_after_a_pass(void**) {
 }
 
 /// Without undo a void pass leaves half a step; only a load makes the model usable again.
-void half_a_step_is_not_trained_on(void**) {
+ddp_case(half_a_step_is_not_trained_on) {
   run_groups(2, [](group::Group& group, int rank) {
     for (const bool shard : {false, true}) {
       Ways ways;
@@ -264,15 +263,3 @@ void half_a_step_is_not_trained_on(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_load_after_an_unstepped_pass_is_that_of_a_new_process),
-      ddp_test(a_file_written_before_the_step_holds_all_of_it),
-      ddp_test(a_load_that_fails_forgets_nothing),
-      ddp_test(values_that_are_loaded_alone_have_new_master_weights),
-      ddp_test(a_model_without_its_optimizer_loads_after_a_pass),
-      ddp_test(half_a_step_is_not_trained_on),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

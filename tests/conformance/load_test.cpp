@@ -12,7 +12,6 @@
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -15,7 +15,6 @@
 #include "support/path_array.hpp"
 #include "support/sum_oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

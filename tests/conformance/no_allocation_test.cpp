@@ -39,7 +39,6 @@ void* operator new(std::size_t bytes, std::align_val_t alignment, const std::not
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

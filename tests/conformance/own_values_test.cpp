@@ -5,7 +5,6 @@
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -36,7 +35,7 @@ std::string train(group::Group& group, Rule rule, const Ways& ways) {
   return all;
 }
 
-void every_way_gives_the_same_bits(Path path) {
+ddp_case_on(kThreePaths, every_way_gives_the_same_bits) {
   for (const int size : {1, 2, 3})
     run_on(path, size, [&](group::Group& group, int) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
@@ -57,7 +56,7 @@ void every_way_gives_the_same_bits(Path path) {
 }
 
 /// Rank 0's values as they were lent are what all ranks begin with.
-void commit_copies_what_was_lent(Path path) {
+ddp_case_on(kThreePaths, commit_copies_what_was_lent) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Training world(group, Rule::kSgd, ways_with(true));
     for (size_t p = 0; p < kShapes.size(); ++p)
@@ -70,7 +69,7 @@ void commit_copies_what_was_lent(Path path) {
   });
 }
 
-void a_void_pass_is_taken_back(Path path) {
+ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
   for (const bool shard : {false, true})
     run_on(path, 2, [shard](group::Group& group, int rank) {
       Ways ways = ways_with(true);
@@ -86,23 +85,19 @@ void a_void_pass_is_taken_back(Path path) {
           expect(world.bytes() == before, "parameters are as before");
           continue;
         }
-        for (Training* each : {&world, &other}) {
-          each->pass(rank, step);
-          each->optimizer->step();
-        }
+        for (Training* each : {&world, &other}) each->train(rank, step);
         expect(world.bytes() == other.bytes(), "and so is the optimizer's state");
       }
     });
 }
 
-void checkpoints_are_the_same_file(Path path) {
+ddp_case_on(kThreePaths, checkpoints_are_the_same_file) {
   const Folder folder;
   run_on(path, 2, [&](group::Group& group, int rank) {
     std::string files[2];
     for (const bool own : {false, true}) {
       Training world(group, Rule::kAdamW, ways_with(own));
-      world.pass(rank, 0);
-      world.optimizer->step();
+      world.train(rank, 0);
       const std::string file = folder.path() + "/" + std::to_string(own);
       checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {1, 3}, file, std::nullopt);
       files[own ? 1 : 0] = read_file(file);
@@ -115,13 +110,3 @@ void checkpoints_are_the_same_file(Path path) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(every_way_gives_the_same_bits),
-      ddp_paths_test(commit_copies_what_was_lent),
-      ddp_paths_test(a_void_pass_is_taken_back),
-      ddp_paths_test(checkpoints_are_the_same_file),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

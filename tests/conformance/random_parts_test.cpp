@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <random>
 
+#include "conformance/lent_model.hpp"
 #include "core/virtual_ranks.hpp"
-#include "model/model.hpp"
 #include "model/uneven.hpp"
 #include "support/group_paths.hpp"
-#include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -183,42 +181,13 @@ Bytes expected(const Combination& of, int step, size_t p) {
   return out;
 }
 
-struct World {
+struct World : LentModel {
   const Combination& of;
-  group::Group& group;
-  std::vector<Bytes> values, own;
-  std::vector<void*> allocated;
-  std::unique_ptr<model::Model> model;
 
-  World(const Combination& combination, group::Group& of_group) : of(combination), group(of_group) {
-    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), of.options);
-    for (size_t p = 0; p < of.shapes.size(); ++p) {
-      const Shape& shape = of.shapes[p];
-      const auto bytes = static_cast<size_t>(shape.count * dtype_size(shape.dtype));
-      values.emplace_back(bytes);
-      own.emplace_back(bytes);
-      Tensor grad = flat_tensor(own[p].data(), shape.dtype, shape.count);
-      if (shape.memory == 2 && bytes > 0) {
-        allocated.push_back(group.memory().alloc(grad.bytes()));
-        grad.data = static_cast<std::byte*>(allocated.back());
-      }
-      model->add_parameter("p" + std::to_string(p), flat_tensor(values[p].data(), shape.dtype, shape.count),
-                           shape.memory == 0 ? nullptr : &grad);
-    }
+  World(const Combination& combination, group::Group& of_group) : LentModel(of_group, combination.options), of(combination) {
+    for (const Shape& shape : of.shapes) add(shape.dtype, shape.count, shape.memory == 0, shape.memory == 2);
     model->commit();
   }
-  ~World() {
-    model.reset();
-    for (void* memory : allocated) group.memory().free(memory);
-  }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-
-  const Tensor& grad(size_t p) const { return model->table().parameter(static_cast<int32_t>(p)).grad; }
-  void write(size_t p, const Bytes& bytes) const {
-    if (!bytes.empty()) std::memcpy(grad(p).data, bytes.data(), bytes.size());
-  }
-  Bytes read(size_t p) const { return {grad(p).data, grad(p).data + grad(p).bytes()}; }
 
   void make_part(int part, int step, ddp_pass last) {
     if (of.weighted) set_weight(*model, weight_of(of, part, step));
@@ -263,13 +232,12 @@ void check_combination(const Combination& of, group::Group& group) {
   group.barrier();
 }
 
-template <int kSize>
-void random_parts_keep_the_rule(Path path) {
+void random_parts_keep_the_rule(Path path, int size) {
   const int combinations = path == Path::kLocal ? 12 : 5;
-  run_at(path, kSize, [&](const std::string& place, ddp_group_options options, int) {
+  run_at(path, size, [&](const std::string& place, ddp_group_options options, int) {
     for (int i = 0; i < combinations; ++i) {
       const Combination of =
-          make_combination(static_cast<uint64_t>(10'000 * (static_cast<int>(path) + 1) + 1'000 * kSize + i), kSize);
+          make_combination(static_cast<uint64_t>(10'000 * (static_cast<int>(path) + 1) + 1'000 * size + i), size);
       options.virtual_ranks = of.parts;
       const auto group = group::Group::create((place + "#" + std::to_string(i)).c_str(), options);
       check_combination(of, *group);
@@ -277,16 +245,9 @@ void random_parts_keep_the_rule(Path path) {
   });
 }
 
-}  // namespace
+ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_one_rank) { random_parts_keep_the_rule(path, 1); }
+ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_two_ranks) { random_parts_keep_the_rule(path, 2); }
+ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_three_ranks) { random_parts_keep_the_rule(path, 3); }
+ddp_case_on(kEveryHostPath, random_parts_keep_the_rule_of_five_ranks) { random_parts_keep_the_rule(path, 5); }
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(random_parts_keep_the_rule<1>),
-      ddp_paths_test(random_parts_keep_the_rule<2>),
-      ddp_paths_test(random_parts_keep_the_rule<3>),
-      ddp_paths_test(random_parts_keep_the_rule<5>),
-      {"random parts keep the rule on several hosts", guarded<&on_path<&random_parts_keep_the_rule<5>, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -7,7 +7,6 @@
 
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -55,8 +54,7 @@ ddp_case_on(kThreePaths, ranges_in_any_order_give_the_bits_of_whole_marks) {
         for (const Range& each : random_marks(static_cast<unsigned>(rank * 10 + step))) mark(*world.model, each);
         world.model->end_backward();
         world.optimizer->step();
-        other.pass(rank, step);
-        other.optimizer->step();
+        other.train(rank, step);
         expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
       }
     });
@@ -79,8 +77,7 @@ ddp_case_on(kThreePaths, ranges_come_from_several_threads) {
       for (std::thread& thread : threads) thread.join();
       world.model->end_backward();
       world.optimizer->step();
-      other.pass(rank, step);
-      other.optimizer->step();
+      other.train(rank, step);
       expect(world.bytes() == other.bytes(), "the bits");
     }
   });
@@ -117,8 +114,7 @@ ddp_case_on(kThreePaths, what_is_wrong_is_refused_and_marks_nothing) {
     for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.pass().mark_ready(p);
     model.end_backward();
     world.optimizer->step();
-    other.pass(rank, 0);
-    other.optimizer->step();
+    other.train(rank, 0);
     expect(world.bytes() == other.bytes(), "the pass is as good as any");
   });
 }
@@ -159,8 +155,7 @@ ddp_case_on(kThreePaths, what_is_missing_is_named) {
         if (mode == DDP_PASS_LOCAL) return;
         world.pass(rank, 1);  // as a whole: the ranges of the failed pass are forgotten
         world.optimizer->step();
-        other.pass(rank, 1);
-        other.optimizer->step();
+        other.train(rank, 1);
         expect(world.bytes() == other.bytes(), "the next pass");
       });
 }

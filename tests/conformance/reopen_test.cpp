@@ -4,7 +4,6 @@
 #include "model/replicas.hpp"
 #include "support/reopened_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -57,7 +56,7 @@ void expect_all(const ReopenedWorld& world, const std::map<std::string, std::str
   for (const auto& [name, bytes] : wanted) expect(world.bytes_of(name) == bytes, "the bits of " + name + ", " + what);
 }
 
-void what_stays_has_the_bits_of_a_model_that_was_never_reopened(Path path) {
+ddp_case_on(kEveryHostPath, what_stays_has_the_bits_of_a_model_that_was_never_reopened) {
   for (const int size : {1, 3})
     run_on(path, size, [path, size](group::Group& group, int rank) {
       const std::map<std::string, std::string> wanted = expected(group);
@@ -88,7 +87,7 @@ void what_stays_has_the_bits_of_a_model_that_was_never_reopened(Path path) {
     });
 }
 
-void a_model_is_reopened_again_and_again(Path path) {
+ddp_case_on(kThreePaths, a_model_is_reopened_again_and_again) {
   run_on(path, 2, [](group::Group& group, int) {
     for (const int way : {0, 15, 16 + 15}) {
       ReopenedWorld plain(group, {}, {{"a1", 3000}, {"m1", 5000}});
@@ -113,7 +112,7 @@ void a_model_is_reopened_again_and_again(Path path) {
 }
 
 /// Also what this rank has accumulated of a parameter that the last pass does not use.
-void accumulated_gradients_are_kept(Path path) {
+ddp_case_on(kThreePaths, accumulated_gradients_are_kept) {
   run_on(path, 3, [](group::Group& group, int rank) {
     for (const int way : {0, 15, 32 + 5}) {
       const auto run = [&](bool reopens) {
@@ -138,7 +137,7 @@ void accumulated_gradients_are_kept(Path path) {
   });
 }
 
-void a_state_is_saved_and_loaded(Path path) {
+ddp_case_on(kThreePaths, a_state_is_saved_and_loaded) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   for (const int way : {0, 15, 1 + 8})
@@ -165,7 +164,7 @@ void a_state_is_saved_and_loaded(Path path) {
 }
 
 /// One of the optimizers is destroyed while the model is building, and another one takes its parameters.
-void a_new_optimizer_begins_anew(Path path) {
+ddp_case_on(kThreePaths, a_new_optimizer_begins_anew) {
   run_on(path, 2, [](group::Group& group, int) {
     for (const int way : {0, 15}) {
       const auto run = [&](bool reopens) {
@@ -189,7 +188,7 @@ void a_new_optimizer_begins_anew(Path path) {
 }
 
 /// LOCAL passes make ranks differ, and that stays so.
-void values_that_differ_stay(Path path) {
+ddp_case_on(kThreePaths, values_that_differ_stay) {
   run_on(path, 2, [](group::Group& group, int rank) {
     ReopenedWorld world(group, {}, kStays);
     world.model->commit();
@@ -205,7 +204,7 @@ void values_that_differ_stay(Path path) {
   });
 }
 
-void ranks_that_reopen_differently_are_told(Path path) {
+ddp_case_on(kThreePaths, ranks_that_reopen_differently_are_told) {
   run_on(path, 3, [](group::Group& group, int rank) {
     ReopenedWorld world(group, ways_of(5), kFirst);
     world.model->commit();
@@ -226,19 +225,3 @@ void ranks_that_reopen_differently_are_told(Path path) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(what_stays_has_the_bits_of_a_model_that_was_never_reopened),
-      {"what stays has the bits of a model that was never reopened on several hosts",
-       guarded<&on_path<&what_stays_has_the_bits_of_a_model_that_was_never_reopened, Path::kHosts>>, nullptr, nullptr,
-       nullptr},
-      ddp_paths_test(a_model_is_reopened_again_and_again),
-      ddp_paths_test(accumulated_gradients_are_kept),
-      ddp_paths_test(a_state_is_saved_and_loaded),
-      ddp_paths_test(a_new_optimizer_begins_anew),
-      ddp_paths_test(values_that_differ_stay),
-      ddp_paths_test(ranks_that_reopen_differently_are_told),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

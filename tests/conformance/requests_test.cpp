@@ -15,7 +15,6 @@
 #include "group/messages.hpp"
 #include "support/path_array.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -7,7 +7,6 @@
 #include "support/values.hpp"
 #include "unit/device/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -11,7 +11,6 @@
 #include "checkpoint/state.hpp"
 #include "support/parts_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -65,17 +64,17 @@ void expect_the_bits(Path path, int parts, int size) {
   });
 }
 
-void eight_parts_have_the_same_bits(Path path) {
+ddp_case_on(kEveryHostPath, eight_parts_have_the_same_bits) {
   for (const int size : {1, 2, 3, 4, 5, 6, 7, 8})
     if (is_taken(path, size, {3, 5})) expect_the_bits(path, 8, size);
 }
 
-void twelve_parts_have_the_same_bits(Path path) {
+ddp_case_on(kEveryHostPath, twelve_parts_have_the_same_bits) {
   for (const int size : {1, 2, 3, 6, 12})
     if (is_taken(path, size, {6})) expect_the_bits(path, 12, size);
 }
 
-void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
+ddp_case_on(kEveryHostPath, a_checkpoint_goes_on_at_any_number_of_ranks) {
   const auto way = [](const char* name) {
     for (const Case& each : all_cases())
       if (each.name == std::string(name)) return each;
@@ -116,20 +115,6 @@ void a_checkpoint_goes_on_at_any_number_of_ranks(Path path) {
   }
 }
 
-}  // namespace
+ddp_before_cases(takes_all = argc > 1 && std::string(argv[1]) == "--all");
 
-int main(int argc, char** argv) {
-  takes_all = argc > 1 && std::string(argv[1]) == "--all";
-  const CMUnitTest tests[] = {
-      ddp_paths_test(eight_parts_have_the_same_bits),
-      ddp_paths_test(twelve_parts_have_the_same_bits),
-      ddp_paths_test(a_checkpoint_goes_on_at_any_number_of_ranks),
-      {"eight parts have the same bits on several hosts", guarded<&on_path<&eight_parts_have_the_same_bits, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
-      {"twelve parts have the same bits on several hosts", guarded<&on_path<&twelve_parts_have_the_same_bits, Path::kHosts>>,
-       nullptr, nullptr, nullptr},
-      {"a checkpoint goes on at any number of ranks on several hosts",
-       guarded<&on_path<&a_checkpoint_goes_on_at_any_number_of_ranks, Path::kHosts>>, nullptr, nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -4,10 +4,9 @@
 #include "checkpoint/state.hpp"
 #include "model/gradients.hpp"
 #include "model/uneven.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -49,6 +48,7 @@ class Apart {
   void step() {
     for (const auto& each : worlds_) each->step();
   }
+  void train(int rank, int number) { pass(rank, number), step(); }
   [[nodiscard]] std::string bytes() const {
     std::string all;
     for (size_t p = 0; p < kFusedShapes.size(); ++p)
@@ -97,24 +97,24 @@ void expect_bits_of_models_apart(Path path, const std::vector<int>& sizes, const
     });
 }
 
-void each_optimizer_has_the_bits_of_a_model_of_its_own(Path path) {
+ddp_case_on(kEveryPath, each_optimizer_has_the_bits_of_a_model_of_its_own) {
   std::vector<int> all(16);
   std::iota(all.begin(), all.end(), 0);
   expect_bits_of_models_apart(path, {1, 3}, all, [](Ways&) {});
 }
 
-void values_of_the_library_have_the_same_bits(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), values_of_the_library_have_the_same_bits) {
   expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) { ways.own_values = true; });
 }
 
-void a_lane_and_private_gradients_have_the_same_bits(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_lane_and_private_gradients_have_the_same_bits) {
   expect_bits_of_models_apart(path, {2}, kSomeWays, [](Ways& ways) {
     ways.progress = DDP_PROGRESS_THREAD;
     ways.owned_grads = false;
   });
 }
 
-void a_rule_for_whole_tensors_has_the_same_bits(Path path) {
+ddp_case_on(kEveryHostPath, a_rule_for_whole_tensors_has_the_same_bits) {
   expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](Ways& ways) {
     ways.steppers[0].custom = true;
     ways.steppers[0].whole_tensors = true;
@@ -122,12 +122,12 @@ void a_rule_for_whole_tensors_has_the_same_bits(Path path) {
 }
 
 /// The norm is that of the optimizer's own parameters, and the other one still steps in the pass.
-void clipping_is_by_the_norm_of_the_own_parameters(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), clipping_is_by_the_norm_of_the_own_parameters) {
   expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](Ways& ways) { ways.steppers[0].max_norm = 3; });
 }
 
 /// On a GPU one optimizer divides sums in its step, while the gradients of the other one are means, or sums until its step.
-void sums_are_divided_by_the_own_step(Path path) {
+ddp_case_on((Paths{Path::kGpu}), sums_are_divided_by_the_own_step) {
   for (const int way : {1, 2, 3})
     expect_bits_of_models_apart(path, {2}, {0}, [way](Ways& ways) {
       ways.steppers[0].divide_in_step = (way & 1) != 0;
@@ -135,7 +135,8 @@ void sums_are_divided_by_the_own_step(Path path) {
     });
 }
 
-void three_optimizers_take_turns_in_the_list_of_parameters(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
+            three_optimizers_take_turns_in_the_list_of_parameters) {
   expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) {
     ways.steppers[0].parameters = {0, 3, 6};
     ways.steppers.emplace_back(Rule::kAdamW, std::vector<int32_t>{1, 4, 7}, ways.steppers[1].in_backward,
@@ -144,13 +145,13 @@ void three_optimizers_take_turns_in_the_list_of_parameters(Path path) {
   });
 }
 
-void an_optimizer_steps_in_the_pass_while_another_one_waits(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
+            an_optimizer_steps_in_the_pass_while_another_one_waits) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_of(2 + 8);
     ways.steppers[0].max_norm = 3;
     Training world(group, ways);
-    world.pass(rank, 0);
-    world.step();
+    world.train(rank, 0);
     const std::string before = world.bytes();
     const std::string matrix = world.bytes_of(1), bias = world.bytes_of(0);
     world.pass(rank, 1);
@@ -164,7 +165,7 @@ void an_optimizer_steps_in_the_pass_while_another_one_waits(Path path) {
 }
 
 /// All optimizers that have stepped in it take their steps back.
-void a_void_pass_is_taken_back_by_all(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_void_pass_is_taken_back_by_all) {
   run_on(path, 3, [](group::Group& group, int rank) {
     for (const int way : {2 + 8, 1 + 2 + 8, 1 + 2 + 4 + 8, 1 + 4}) {
       Ways ways = ways_of(way);
@@ -189,7 +190,7 @@ void a_void_pass_is_taken_back_by_all(Path path) {
   });
 }
 
-void a_loss_scale_is_that_of_the_model(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_loss_scale_is_that_of_the_model) {
   for (const int way : {0, 1, 1 + 4, 2 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways = ways_of(way);
@@ -215,8 +216,7 @@ void a_loss_scale_is_that_of_the_model(Path path) {
           continue;
         }
         if (step == 5) now *= 2;
-        apart.pass(rank, step);
-        apart.step();
+        apart.train(rank, step);
         expect(world.bytes() == apart.bytes(),
                "a scale that is a power of two changes no bit, step " + std::to_string(step));
       }
@@ -235,7 +235,7 @@ void a_loss_scale_is_that_of_the_model(Path path) {
 }
 
 /// The norm over all gradients, of slices and of whole ones, and with it a clipped step.
-void norms_of_the_model_are_over_all_optimizers(Path path) {
+ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), norms_of_the_model_are_over_all_optimizers) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways on_host = ways_of(0);
     on_host.home = Home::kHost;
@@ -267,7 +267,7 @@ void norms_of_the_model_are_over_all_optimizers(Path path) {
   });
 }
 
-void states_are_saved_and_loaded_together(Path path) {
+ddp_case_on(kThreePaths, states_are_saved_and_loaded_together) {
   for (const int way : {0, 1, 1 + 4, 1 + 2 + 4 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
       std::string file;
@@ -319,7 +319,7 @@ void states_are_saved_and_loaded_together(Path path) {
     });
 }
 
-void ranks_with_other_lists_are_told_at_commit(Path path) {
+ddp_case_on(kThreePaths, ranks_with_other_lists_are_told_at_commit) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
     Ways ways = ways_of(2);
@@ -334,19 +334,3 @@ void ranks_with_other_lists_are_told_at_commit(Path path) {
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  Suite suite(argc, argv);
-  suite.on(kEveryPath, {ddp_named(each_optimizer_has_the_bits_of_a_model_of_its_own)});
-  suite.on(kEveryHostPath, {ddp_named(a_rule_for_whole_tensors_has_the_same_bits)});
-  suite.on(kThreePaths,
-           {ddp_named(states_are_saved_and_loaded_together), ddp_named(ranks_with_other_lists_are_told_at_commit)});
-  suite.on({Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu},
-           {ddp_named(values_of_the_library_have_the_same_bits), ddp_named(a_lane_and_private_gradients_have_the_same_bits),
-            ddp_named(clipping_is_by_the_norm_of_the_own_parameters),
-            ddp_named(three_optimizers_take_turns_in_the_list_of_parameters),
-            ddp_named(an_optimizer_steps_in_the_pass_while_another_one_waits), ddp_named(a_void_pass_is_taken_back_by_all),
-            ddp_named(a_loss_scale_is_that_of_the_model), ddp_named(norms_of_the_model_are_over_all_optimizers)});
-  suite.on({Path::kGpu}, {ddp_named(sums_are_divided_by_the_own_step)});
-  return suite.run();
-}

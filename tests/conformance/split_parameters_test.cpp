@@ -9,7 +9,6 @@
 #include "parts/model_pass.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -64,11 +63,11 @@ void expect_the_bits_of_one_bucket(Path path, const Ways& base, const std::vecto
     });
 }
 
-void every_way_gives_the_bits_of_one_bucket(Path path) {
+ddp_case_on(kThreePaths, every_way_gives_the_bits_of_one_bucket) {
   expect_the_bits_of_one_bucket(path, ways_with(kSplit), {Rule::kMomentum, Rule::kAdamW});
 }
 
-void private_gradients_and_clipping_do_too(Path path) {
+ddp_case_on(kThreePaths, private_gradients_and_clipping_do_too) {
   Ways ways = ways_with(kSplit);
   ways.owned_grads = false;
   ways.values_in_group = true;
@@ -77,7 +76,7 @@ void private_gradients_and_clipping_do_too(Path path) {
   expect_the_bits_of_one_bucket(path, ways, {Rule::kAdamW});
 }
 
-void sixteen_bits_with_master_weights_do_too(Path path) {
+ddp_case_on(kThreePaths, sixteen_bits_with_master_weights_do_too) {
   Ways ways = ways_with(kSplit);
   ways.dtype = DDP_BF16;
   ways.master_weights = true;
@@ -86,7 +85,7 @@ void sixteen_bits_with_master_weights_do_too(Path path) {
 }
 
 /// Each parameter with its state as one block, though it is sent in pieces.
-void a_rule_of_whole_tensors_gets_them(Path path) {
+ddp_case_on(kThreePaths, a_rule_of_whole_tensors_gets_them) {
   Ways ways = ways_with(kSplit);
   ways.custom = true;
   ways.whole_tensors = true;
@@ -94,7 +93,7 @@ void a_rule_of_whole_tensors_gets_them(Path path) {
 }
 
 /// A hook may need the shape of a gradient: it gets whole ones.
-void hooks_see_whole_gradients(Path path) {
+ddp_case_on(kThreePaths, hooks_see_whole_gradients) {
   run_on(path, 2, [](group::Group& group, int) {
     Ways plain = ways_with(kSplit), hooked = plain;
     hooked.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
@@ -111,7 +110,7 @@ const PlannedPiece kTail{kLarge, 57'344, 70'001 - 57'344, 0};  // of 5 pieces of
 __attribute__((no_sanitize("thread"), noinline)) float peek(const volatile float* at) { return *at; }
 
 /// The rows of a stacked array: the last ones are reduced while the first ones are still to come.
-void a_piece_travels_as_soon_as_it_is_marked(Path path) {
+ddp_case_on(kThreePaths, a_piece_travels_as_soon_as_it_is_marked) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_with(kSplit);
     ways.progress = DDP_PROGRESS_THREAD;
@@ -140,14 +139,13 @@ void a_piece_travels_as_soon_as_it_is_marked(Path path) {
     for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
     model.end_backward();
     world.optimizer->step();
-    other.pass(rank, 0);
-    other.optimizer->step();
+    other.train(rank, 0);
     expect(world.bytes() == other.bytes(), "the bits");
   });
 }
 
 /// Some pieces are reduced, and with in_backward stepped, when it turns out that one is missing.
-void a_missing_piece_voids_the_pass(Path path) {
+ddp_case_on(kThreePaths, a_missing_piece_voids_the_pass) {
   for (int way = 0; way < 4; ++way)
     for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
       run_on(path, 3, [way, unused](group::Group& group, int rank) {
@@ -171,16 +169,13 @@ void a_missing_piece_voids_the_pass(Path path) {
             expect(world.bytes() == before, "parameters are as before");
             continue;
           }
-          for (Training* each : {&world, &other}) {
-            each->pass(rank, step);
-            each->optimizer->step();
-          }
+          for (Training* each : {&world, &other}) each->train(rank, step);
           expect(world.bytes() == other.bytes(), "and so is the optimizer's state");
         }
       });
 }
 
-void ranges_from_several_threads_complete_each_piece_once(Path path) {
+ddp_case_on(kThreePaths, ranges_from_several_threads_complete_each_piece_once) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_with(kSplit);
     ways.progress = DDP_PROGRESS_THREAD;
@@ -200,15 +195,14 @@ void ranges_from_several_threads_complete_each_piece_once(Path path) {
       for (std::thread& thread : threads) thread.join();
       world.model->end_backward();
       world.optimizer->step();
-      other.pass(rank, step);
-      other.optimizer->step();
+      other.train(rank, step);
       expect(world.bytes() == other.bytes(), "the bits");
     }
   });
 }
 
 /// A program that gives other memory for a gradient in each pass.
-void gradients_may_move(Path path) {
+ddp_case_on(kThreePaths, gradients_may_move) {
   for (const bool shard : {false, true})
     run_on(path, 2, [shard](group::Group& group, int rank) {
       Ways ways = ways_with(kSplit);
@@ -221,17 +215,14 @@ void gradients_may_move(Path path) {
         std::vector<float>& now = elsewhere[step % 2];
         const Tensor moved = flat_tensor(now.data(), DDP_F32, static_cast<int64_t>(now.size()));
         world.model->gradients().set(kLarge, &moved);
-        for (Training* each : {&world, &other}) {
-          each->pass(rank, step);
-          each->optimizer->step();
-        }
+        for (Training* each : {&world, &other}) each->train(rank, step);
         expect(world.bytes() == other.bytes(), "the bits");
       }
     });
 }
 
 /// What is saved by ranks that own pieces of pieces is the file of one rank with one bucket, and the other way round.
-void checkpoints_know_nothing_of_pieces(Path path) {
+ddp_case_on(kThreePaths, checkpoints_know_nothing_of_pieces) {
   const Folder folder;
   const auto file = [&](int size, int64_t bucket_bytes) {
     return folder.path() + "/" + std::to_string(size) + "-" + std::to_string(bucket_bytes);
@@ -245,8 +236,7 @@ void checkpoints_know_nothing_of_pieces(Path path) {
   };
   const auto train_on = [](Training& world, int first, int end) {
     for (int step = first; step < end; ++step) {
-      world.pass(0, step);
-      world.optimizer->step();
+      world.train(0, step);
     }
   };
   for (const int size : {1, 2, 4})
@@ -273,19 +263,3 @@ void checkpoints_know_nothing_of_pieces(Path path) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(every_way_gives_the_bits_of_one_bucket),
-      ddp_paths_test(private_gradients_and_clipping_do_too),
-      ddp_paths_test(sixteen_bits_with_master_weights_do_too),
-      ddp_paths_test(a_rule_of_whole_tensors_gets_them),
-      ddp_paths_test(hooks_see_whole_gradients),
-      ddp_paths_test(a_piece_travels_as_soon_as_it_is_marked),
-      ddp_paths_test(a_missing_piece_voids_the_pass),
-      ddp_paths_test(ranges_from_several_threads_complete_each_piece_once),
-      ddp_paths_test(gradients_may_move),
-      ddp_paths_test(checkpoints_know_nothing_of_pieces),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

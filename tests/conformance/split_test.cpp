@@ -7,14 +7,13 @@
 #include <chrono>
 #include <filesystem>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "control/consensus.hpp"
 #include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -12,10 +12,9 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
-void a_save_that_fails_fails_everywhere_with_one_text(void**) {
+ddp_case(a_save_that_fails_fails_everywhere_with_one_text) {
   const TemporaryFolder folder;
   Texts texts;
   run_groups(3, [&](group::Group& group, int) {
@@ -27,11 +26,11 @@ void a_save_that_fails_fails_everywhere_with_one_text(void**) {
   expect_contains(texts.one(), "missing/a\": the folder \"" + folder.file("missing") + "\" does not exist; make it first");
 }
 
-void a_missing_file_is_named_on_every_rank(void**) {
+ddp_case(a_missing_file_is_named_on_every_rank) {
   expect_contains(refused_load(3, "no/such/file", DDP_ERROR_IO), "cannot open \"no/such/file\": there is no such file");
 }
 
-void ranks_that_pass_other_parts_are_told(void**) {
+ddp_case(ranks_that_pass_other_parts_are_told) {
   const TemporaryFolder folder;
   Texts texts;
   run_groups(3, [&](group::Group& group, int rank) {
@@ -45,7 +44,7 @@ void ranks_that_pass_other_parts_are_told(void**) {
   expect_equal(folder.names().size(), 0U, "files");
 }
 
-void ranks_that_registered_other_tensors_are_told(void**) {
+ddp_case(ranks_that_registered_other_tensors_are_told) {
   const TemporaryFolder folder;
   Texts texts;
   run_groups(3, [&](group::Group& group, int rank) {
@@ -56,7 +55,7 @@ void ranks_that_registered_other_tensors_are_told(void**) {
   expect_contains(texts.one(), "registered \"layer.weight\" F32 [7], but rank 0 registered \"layer.weight\" F32 [6]");
 }
 
-void a_refusal_of_one_rank_is_everybodys(void**) {
+ddp_case(a_refusal_of_one_rank_is_everybodys) {
   Texts texts;
   run_groups(3, [&](group::Group& group, int rank) {
     StateWorld world(group);
@@ -68,7 +67,7 @@ void a_refusal_of_one_rank_is_everybodys(void**) {
   expect_contains(texts.one(), "load, on rank 2 (");
 }
 
-void fields_go_back_when_one_rank_cannot_take_them(void**) {
+ddp_case(fields_go_back_when_one_rank_cannot_take_them) {
   const TemporaryFolder folder;
   (void)saved_file(folder.file("a"));
   run_groups(3, [&](group::Group& group, int rank) {
@@ -81,7 +80,7 @@ void fields_go_back_when_one_rank_cannot_take_them(void**) {
   });
 }
 
-void an_open_pass_refuses_both(void**) {
+ddp_case(an_open_pass_refuses_both) {
   run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     world.model->commit();
@@ -93,7 +92,7 @@ void an_open_pass_refuses_both(void**) {
   });
 }
 
-void callbacks_that_fail_or_throw_fail_everywhere(void**) {
+ddp_case(callbacks_that_fail_or_throw_fail_everywhere) {
   run_groups(2, [&](group::Group& group, int) {
     StateWorld world(group);
     const auto save = [&](const checkpoint::PushFn& push) {
@@ -114,7 +113,7 @@ void callbacks_that_fail_or_throw_fail_everywhere(void**) {
 }
 
 // Another program writes into the file, after it was verified and before it is read into place.
-void a_file_that_changes_while_it_is_read_is_noticed(void**) {
+ddp_case(a_file_that_changes_while_it_is_read_is_noticed) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   std::string bytes = saved_file(path);
@@ -132,7 +131,7 @@ void a_file_that_changes_while_it_is_read_is_noticed(void**) {
 
 // Each call in turn: the other rank gets the error, the former file stays whole, a failed load touches nothing or reports
 // that it did, and the next save and load work.
-void after_any_failed_call_both_ranks_know_and_go_on(void**) {
+ddp_case(after_any_failed_call_both_ranks_know_and_go_on) {
   const std::string of_one = content_of_seed(1);
   const std::string of_two = content_of_seed(2);
   int saves_failed = 0, loads_failed = 0;
@@ -190,19 +189,3 @@ void after_any_failed_call_both_ranks_know_and_go_on(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_save_that_fails_fails_everywhere_with_one_text),
-      ddp_test(a_missing_file_is_named_on_every_rank),
-      ddp_test(ranks_that_pass_other_parts_are_told),
-      ddp_test(ranks_that_registered_other_tensors_are_told),
-      ddp_test(a_refusal_of_one_rank_is_everybodys),
-      ddp_test(fields_go_back_when_one_rank_cannot_take_them),
-      ddp_test(an_open_pass_refuses_both),
-      ddp_test(callbacks_that_fail_or_throw_fail_everywhere),
-      ddp_test(a_file_that_changes_while_it_is_read_is_noticed),
-      ddp_test(after_any_failed_call_both_ranks_know_and_go_on),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

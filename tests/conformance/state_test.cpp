@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 ddp_case(a_checkpoint_of_any_number_of_ranks_loads_on_any_other) {

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
 namespace ddp::test {

@@ -20,10 +20,9 @@
 #include "model/replicas.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training_oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -335,7 +334,7 @@ class Sequence {
   int call_ = 0;
 };
 
-void random_trainings_mean_what_the_oracle_says(void**) {
+ddp_case(random_trainings_mean_what_the_oracle_says) {
   const auto begin = std::chrono::steady_clock::now();
   unsigned made = 0;
   for (unsigned seed = first_seed; made < most; ++seed, ++made) {
@@ -354,17 +353,12 @@ void random_trainings_mean_what_the_oracle_says(void**) {
   std::printf("%u trainings from --seed %u on\n", made, first_seed);
 }
 
-}  // namespace
+ddp_before_cases(for (int i = 1; i + 1 < argc; i += 2) {
+  const std::string name = argv[i];
+  const auto number = static_cast<unsigned>(std::strtoul(argv[i + 1], nullptr, 10));
+  if (name == "--seed") first_seed = number;
+  if (name == "--count") most = least = number;
+  if (name == "--seconds") seconds = number, most = std::numeric_limits<unsigned>::max(), least = 1;
+});
 
-int main(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    const auto number = static_cast<unsigned>(std::strtoul(argv[i + 1], nullptr, 10));
-    if (name == "--seed") first_seed = number;
-    if (name == "--count") most = least = number;
-    if (name == "--seconds") seconds = number, most = std::numeric_limits<unsigned>::max(), least = 1;
-  }
-  Suite suite(argc, argv);
-  suite.alone({ddp_named(random_trainings_mean_what_the_oracle_says)});
-  return suite.run();
-}
+}  // namespace

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <string>
 
-#include "conformance/weight_semantics.hpp"
-#include "conformance/wire_semantics.hpp"
+#include "conformance/weight_world.hpp"
+#include "conformance/wire_world.hpp"
 #include "model/replicas.hpp"
 #include "model/uneven.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -11,7 +11,6 @@
 #include "os/memory.hpp"
 #include "support/parts_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -38,7 +37,7 @@ void make_step(Training& world, const VirtualRanks& ranks, int step, const Probl
 std::set<int32_t> no_problem(int) { return {}; }
 
 /// The first parts of rank 1 of 3 are number 4 of 8, and those of rank 0 are 0 to 3.
-void a_part_with_a_gap_voids_the_step_on_all_ranks(Path path) {
+ddp_case_on(kThreePaths, a_part_with_a_gap_voids_the_step_on_all_ranks) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 8));
     const VirtualRanks ranks = ranks_of(*group);
@@ -63,7 +62,7 @@ void a_part_with_a_gap_voids_the_step_on_all_ranks(Path path) {
   });
 }
 
-void a_part_that_is_abandoned_does_too(Path path) {
+ddp_case_on(kThreePaths, a_part_that_is_abandoned_does_too) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 8));
     const VirtualRanks ranks = ranks_of(*group);
@@ -126,14 +125,14 @@ void parts_may_be_skipped_of(Path path, int parts, std::initializer_list<int> si
       group->barrier();
     });
 }
-void parts_may_be_skipped(Path path) { parts_may_be_skipped_of(path, 8, {1, 3, 5}); }
+ddp_case_on(kThreePaths, parts_may_be_skipped) { parts_may_be_skipped_of(path, 8, {1, 3, 5}); }
 
 /// More than the flags of a bucket's header have room for; the oracle is a group of as many ranks.
-void some_of_seventy_parts_may_be_skipped(Path path) { parts_may_be_skipped_of(path, 70, {3}); }
+ddp_case_on(kThreePaths, some_of_seventy_parts_may_be_skipped) { parts_may_be_skipped_of(path, 70, {3}); }
 
 /// Running statistics: each part adds its number to the value before. 2 of 3 ranks have several parts of 8; of 2 ranks each
 /// has one.
-void every_part_begins_with_the_buffers_of_the_step(Path path) {
+ddp_case_on(kThreePaths, every_part_begins_with_the_buffers_of_the_step) {
   for (const int size : {1, 2, 3})
     run_at(path, size, [&](const std::string& place, const ddp_group_options& options, int) {
       const auto group = group::Group::create(place.c_str(), with_parts(options, size == 2 ? 2 : 8));
@@ -175,7 +174,7 @@ void every_part_begins_with_the_buffers_of_the_step(Path path) {
     });
 }
 
-void passes_come_in_order(Path path) {
+ddp_case_on(kThreePaths, passes_come_in_order) {
   run_at(path, 3, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), with_parts(options, 4));
     Training world(*group, Rule::kSgd, plain_case().ways);
@@ -198,7 +197,7 @@ void passes_come_in_order(Path path) {
   });
 }
 
-void what_depends_on_the_ranks_is_refused(Path path) {
+ddp_case_on(kThreePaths, what_depends_on_the_ranks_is_refused) {
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int) {
     expect_refusal(DDP_ERROR_INVALID_ARGUMENT, "of which each needs one",
                    [&] { static_cast<void>(group::Group::create((place + "#few").c_str(), with_parts(options, 1))); });
@@ -241,7 +240,7 @@ int64_t bytes_of_a_model(const Ways& ways, int parts) {
 
 /// From the guide: for p parts ceil(log2 p) arrays as large as the gradients; where these have 16 bits in
 /// F32, and one more.
-void partial_sums_take_what_the_guide_says(void**) {
+ddp_case(partial_sums_take_what_the_guide_says) {
   os::set_memory_table(&kCounted);
   int64_t elements = 0;
   for (const int64_t count : virtual_ranks::kShapes) elements += count;
@@ -263,17 +262,3 @@ void partial_sums_take_what_the_guide_says(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(partial_sums_take_what_the_guide_says),
-      ddp_paths_test(a_part_with_a_gap_voids_the_step_on_all_ranks),
-      ddp_paths_test(a_part_that_is_abandoned_does_too),
-      ddp_paths_test(parts_may_be_skipped),
-      ddp_paths_test(some_of_seventy_parts_may_be_skipped),
-      ddp_paths_test(every_part_begins_with_the_buffers_of_the_step),
-      ddp_paths_test(passes_come_in_order),
-      ddp_paths_test(what_depends_on_the_ranks_is_refused),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -8,11 +8,10 @@
 #include <string>
 #include <thread>
 
-#include "conformance/pass_semantics.hpp"
+#include "conformance/pass_world.hpp"
 #include "group/channels.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -89,7 +88,7 @@ void expect_late_ones(Path path, const std::string& what, const Step& make_step)
   });
 }
 
-void a_late_rank_is_named_in_calls(Path path) {
+ddp_case_on(kEveryHostPath, a_late_rank_is_named_in_calls) {
   expect_late_ones(path, "barrier", [](group::Group& group, auto&& with) { with([&] { group.barrier(); }); });
   for (const int64_t count : {10, 20'000, 300'000})
     expect_late_ones(path, "sum of " + std::to_string(count), [count](group::Group& group, auto&& with) {
@@ -98,7 +97,7 @@ void a_late_rank_is_named_in_calls(Path path) {
     });
 }
 
-void a_late_rank_is_named_in_passes(Path path) {
+ddp_case_on(kEveryHostPath, a_late_rank_is_named_in_passes) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD})
     expect_late_ones(path, "pass", [progress](group::Group& group, auto&& with) {
       ddp_model_options options = model_options();
@@ -112,7 +111,7 @@ void a_late_rank_is_named_in_passes(Path path) {
     });
 }
 
-void without_a_late_rank_nobody_is_named(Path path) {
+ddp_case_on(kEveryHostPath, without_a_late_rank_nobody_is_named) {
   run_on(path, kRanks, [](group::Group& group, int) {
     expect_once(group, "all are in time:", [&] {
       const std::vector<int64_t> waited = waits_in(group, -1, [&] {
@@ -125,7 +124,7 @@ void without_a_late_rank_nobody_is_named(Path path) {
 }
 
 // The late rank's gradient comes while the others still compute.
-void hidden_waiting_is_not_counted(Path path) {
+ddp_case_on(kEveryHostPath, hidden_waiting_is_not_counted) {
   run_on(path, kRanks, [](group::Group& group, int rank) {
     ddp_model_options options = model_options();
     options.progress = DDP_PROGRESS_THREAD;
@@ -144,16 +143,3 @@ void hidden_waiting_is_not_counted(Path path) {
 }
 
 }  // namespace
-
-#define on_hosts(function) \
-  { #function " on several hosts", guarded < &on_path < &function, Path::kHosts>>, nullptr, nullptr, nullptr }
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_paths_test(a_late_rank_is_named_in_calls),       on_hosts(a_late_rank_is_named_in_calls),
-      ddp_paths_test(a_late_rank_is_named_in_passes),      on_hosts(a_late_rank_is_named_in_passes),
-      ddp_paths_test(without_a_late_rank_nobody_is_named), on_hosts(without_a_late_rank_nobody_is_named),
-      ddp_paths_test(hidden_waiting_is_not_counted),       on_hosts(hidden_waiting_is_not_counted),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -11,7 +11,6 @@
 #include "os/clock.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -2,8 +2,6 @@
 // Any bytes over a control connection: first as a stranger's to a server, then as a stream of frames whose
 // bodies are read by their kinds. Either they are understood, or an error is thrown.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -11,16 +9,11 @@
 #include "control/codec.hpp"
 #include "control/messages.hpp"
 #include "control/server_state.hpp"
+#include "fuzz/must.hpp"
 
 namespace {
 
 using namespace ddp;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 void read_body(const bootstrap::Frame& frame) {
   bootstrap::messages::with_message_of(frame.type, [&]<class Message>(std::type_identity<Message>) {

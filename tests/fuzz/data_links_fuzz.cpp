@@ -2,23 +2,16 @@
 // Any bytes before a connection is a data link: a stranger's to a listener, a false listener's to a rank, and
 // an invitation over the control plane. None of it is believed, and messages that were read are consistent.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "fuzz/must.hpp"
 #include "socket/handshake.hpp"
 
 namespace {
 
 using namespace ddp;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 const socket::auth::Nonce kClient{4, 5, 6};
 const socket::auth::Token kToken = socket::link_token(socket::auth::Key{7}, socket::auth::Key{8});

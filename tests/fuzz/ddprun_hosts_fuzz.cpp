@@ -2,23 +2,16 @@
 // Any bytes as a list of machines, a file of machines, or the ranks of each. They are refused with a sentence, or what was
 // understood can be given to ssh: a name that is no option, and a number of ranks.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "ddprun/hosts.hpp"
 #include "ddprun/launch.hpp"
+#include "fuzz/must.hpp"
 
 namespace {
 
 using namespace ddp::ddprun;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 void check(const std::vector<Host>& hosts) {
   must(!hosts.empty(), "some host");

@@ -2,8 +2,6 @@
 // Any bytes as the environment that a launcher leaves: lines of NAME=VALUE. A rank is refused with INVALID_ARGUMENT, or it
 // gets a rank inside the world, and a place that can be parsed again.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "core/error.hpp"
 #include "discovery/launchers.hpp"
 #include "discovery/rendezvous.hpp"
+#include "fuzz/must.hpp"
 
 namespace {
 
@@ -23,12 +22,6 @@ std::map<std::string, std::string, std::less<>> variables;  // an EnvironmentFn 
 const char* look_up(const char* name) {
   const auto found = variables.find(std::string_view(name));
   return found != variables.end() ? found->second.c_str() : nullptr;
-}
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
 }
 
 void read_variables(std::string_view bytes) {

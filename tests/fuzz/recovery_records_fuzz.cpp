@@ -2,25 +2,18 @@
 // Any bytes as the messages of ranks that meet again: the versions of their replicas, one after the other.
 // What is understood is written the same, and the rank whose state all get is one that has it.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "discovery/quorum.hpp"
+#include "fuzz/must.hpp"
 #include "model/replica_source.hpp"
 
 namespace {
 
 using namespace ddp;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 void as_versions(std::string_view bytes) {
   std::vector<model::ReplicaVersion> all;

@@ -2,8 +2,6 @@
 // Any bytes as a rank's information about the place to meet: a rendezvous text, the record that rank 0 leaves in a file or a
 // store, and Slurm's list of hosts. They are refused with INVALID_ARGUMENT, or what was understood holds together.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -13,16 +11,11 @@
 #include "discovery/launchers.hpp"
 #include "discovery/place.hpp"
 #include "discovery/rendezvous.hpp"
+#include "fuzz/must.hpp"
 
 namespace {
 
 using namespace ddp;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 int32_t set(void*, const char*, const void*, int64_t) { return 0; }
 int32_t get(void*, const char*, void*, int64_t, int64_t, int64_t*) { return 1; }

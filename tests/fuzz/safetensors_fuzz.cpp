@@ -2,23 +2,16 @@
 // Any bytes as the beginning of a checkpoint: they are refused with status IO, or what was understood holds together by a
 // check that shares nothing with the reader, and survives being written and read again.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string_view>
 
 #include "checkpoint/layout.hpp"
 #include "core/error.hpp"
+#include "fuzz/must.hpp"
 
 namespace {
 
 using namespace ddp;
 using namespace ddp::checkpoint;
-
-void must(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "accepted, but not so: %s\n", what);
-  std::abort();
-}
 
 /// Wide arithmetic, which can not overflow here: 16 dimensions are multiplied only until the product leaves 64 bits.
 void check_header(const Header& header) {

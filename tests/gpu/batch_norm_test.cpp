@@ -2,8 +2,6 @@
 // Batch normalisation of CUDA tensors: the results of the CPU, within the rounding of sums whose order differs.
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -36,8 +34,7 @@ class Layer {
   }
 
   Result run(ddp_group* group, bool training) {
-    ddp_batch_norm_options options;
-    OK(ddp_batch_norm_options_init(&options, sizeof options));
+    auto options = defaults<ddp_batch_norm_options>();
     options.training = training ? 1 : 0;
     int64_t count = 0;
     const ddp_tensor tx = whole(x), ty = whole(y), tdy = whole(dy), tdx = whole(dx);
@@ -87,7 +84,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
   }
 }
 
-void it_is_that_of_the_cpu(void**) {
+ddp_case(it_is_that_of_the_cpu) {
   const GroupHandle group = alone();
   for (const ddp_dtype dtype : kFloats)
     for (const Sizes sizes : {Sizes{2, 1, 1}, Sizes{8, 5, 49}, Sizes{3, 64, 1}, Sizes{16, 3, 1025}})
@@ -105,10 +102,6 @@ void it_is_that_of_the_cpu(void**) {
       }
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {ddp_test(it_is_that_of_the_cpu)};
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

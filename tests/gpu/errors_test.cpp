@@ -3,13 +3,11 @@
 // nothing else breaks.
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
 
-void memory_of_the_host_is_no_cuda_tensor(void**) {
+ddp_case(memory_of_the_host_is_no_cuda_tensor) {
   const GroupHandle group = alone();
   ddp_model* made = nullptr;
   OK(ddp_model_create(group.get(), nullptr, &made));
@@ -19,7 +17,7 @@ void memory_of_the_host_is_no_cuda_tensor(void**) {
   FAILS(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(made, "weight", &value, nullptr, nullptr), "weight");
 }
 
-void a_gpu_that_does_not_exist_is_named(void**) {
+ddp_case(a_gpu_that_does_not_exist_is_named) {
   const GroupHandle group = alone();
   ddp_model* made = nullptr;
   OK(ddp_model_create(group.get(), nullptr, &made));
@@ -32,7 +30,7 @@ void a_gpu_that_does_not_exist_is_named(void**) {
   expect_contains(ddp_last_error(), "99");
 }
 
-void a_gradient_lies_where_its_parameter_does(void**) {
+ddp_case(a_gradient_lies_where_its_parameter_does) {
   const GroupHandle group = alone();
   ddp_model* made = nullptr;
   OK(ddp_model_create(group.get(), nullptr, &made));
@@ -42,7 +40,7 @@ void a_gradient_lies_where_its_parameter_does(void**) {
   FAILS(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(made, "weight", &value, &grad, nullptr), "weight");
 }
 
-void sparse_rows_of_a_gpu_are_refused(void**) {
+ddp_case(sparse_rows_of_a_gpu_are_refused) {
   const GroupHandle group = alone();
   const Memory indices(kGpu, 64), rows(kGpu, 64);
   const ddp_tensor i = flat(indices.data(), DDP_I64, 8, kGpu), r = flat(rows.data(), DDP_F32, 8, kGpu);
@@ -52,7 +50,7 @@ void sparse_rows_of_a_gpu_are_refused(void**) {
 
 int32_t never(void*, ddp_bucket*) { return 1; }
 
-void hooks_other_than_those_of_16_bits_are_refused(void**) {
+ddp_case(hooks_other_than_those_of_16_bits_are_refused) {
   for (const ddp_hook_fn hook : {static_cast<ddp_hook_fn>(never), static_cast<ddp_hook_fn>(ddp_hook_powersgd)}) {
     const GroupHandle group = alone();
     ddp_model* made = nullptr;
@@ -67,7 +65,7 @@ void hooks_other_than_those_of_16_bits_are_refused(void**) {
   }
 }
 
-void a_collective_of_one_rank_takes_cuda_tensors(void**) {
+ddp_case(a_collective_of_one_rank_takes_cuda_tensors) {
   const GroupHandle group = alone();
   const Stream stream(kGpu);
   const Memory memory(kGpu, 64), copy(kGpu, 64);
@@ -82,7 +80,7 @@ void a_collective_of_one_rank_takes_cuda_tensors(void**) {
   expect_same_bytes(memory.read() + copy.read(), bytes + bytes, "the tensor and its copy");
 }
 
-void the_program_may_use_another_device_in_between(void**) {
+ddp_case(the_program_may_use_another_device_in_between) {
   std::string why;
   if (count_devices(why) < 2) return;  // nothing to go to
   const GroupHandle group = alone();
@@ -114,7 +112,7 @@ void expect_refused_stream(void* stream) {
   t.pass(0);
 }
 
-void a_stream_of_another_gpu_is_refused(void**) {
+ddp_case(a_stream_of_another_gpu_is_refused) {
   std::string why;
   if (count_devices(why) < 2) return;
   const Stream other(Place{1});
@@ -122,25 +120,11 @@ void a_stream_of_another_gpu_is_refused(void**) {
 }
 
 /// On a real GPU such an address may end the process, which no library can prevent.
-void an_address_that_is_no_stream_is_refused(void**) {
+ddp_case(an_address_that_is_no_stream_is_refused) {
   char nothing[64] = {};
   if (is_fake()) expect_refused_stream(nothing);
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(memory_of_the_host_is_no_cuda_tensor),
-      ddp_test(a_gpu_that_does_not_exist_is_named),
-      ddp_test(a_gradient_lies_where_its_parameter_does),
-      ddp_test(sparse_rows_of_a_gpu_are_refused),
-      ddp_test(hooks_other_than_those_of_16_bits_are_refused),
-      ddp_test(a_collective_of_one_rank_takes_cuda_tensors),
-      ddp_test(a_stream_of_another_gpu_is_refused),
-      ddp_test(an_address_that_is_no_stream_is_refused),
-      ddp_test(the_program_may_use_another_device_in_between),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -10,8 +10,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -105,28 +103,22 @@ void lose_rank_1(int size, int signal, const AdamWays& ways) {
 
 constexpr AdamWays kWays[] = {{false, false}, {false, true}, {true, false}};
 
-void a_killed_rank_of_two_is_named_and_changes_nothing(void**) {
+ddp_case(a_killed_rank_of_two_is_named_and_changes_nothing) {
   for (const AdamWays& ways : kWays) lose_rank_1(2, SIGKILL, ways);
 }
 
-void a_killed_rank_of_three_is_named_and_changes_nothing(void**) {
+ddp_case(a_killed_rank_of_three_is_named_and_changes_nothing) {
   for (const AdamWays& ways : kWays) lose_rank_1(3, SIGKILL, ways);
 }
 
-void a_stopped_rank_is_named_and_changes_nothing(void**) {
+ddp_case(a_stopped_rank_is_named_and_changes_nothing) {
   lose_rank_1(2, SIGSTOP, {});
   lose_rank_1(2, SIGSTOP, {true, true});
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+gpu_cases({
   if (is_fake()) end_skipped("ranks must be processes here, and the GPU that is none knows only threads");
   need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(a_killed_rank_of_two_is_named_and_changes_nothing),
-      ddp_test(a_killed_rank_of_three_is_named_and_changes_nothing),
-      ddp_test(a_stopped_rank_is_named_and_changes_nothing),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+});
+
+}  // namespace

@@ -7,13 +7,11 @@
 #include "support/forking.hpp"
 #include "support/handle_calls.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
 
-void a_fork_in_a_pass_on_gpus_disturbs_nothing(void**) {
+ddp_case(a_fork_in_a_pass_on_gpus_disturbs_nothing) {
   run_world(2, [](const Rank& at) {
     Plan plan;
     plan.place = at.place;
@@ -46,9 +44,6 @@ void a_fork_in_a_pass_on_gpus_disturbs_nothing(void**) {
   });
 }
 
-}  // namespace
+gpu_cases();
 
-int main(int argc, char** argv) {
-  const CMUnitTest tests[] = {ddp_test(a_fork_in_a_pass_on_gpus_disturbs_nothing)};
-  return run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -9,8 +9,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -20,7 +18,7 @@ void must_cuda(cudaError_t error, const char* call) {
 }
 #define CUDA(call) must_cuda((call), #call)
 
-class Graph {
+class Graph : NotCopied {
  public:
   explicit Graph(cudaGraph_t graph) {
     const cudaError_t error = cudaGraphInstantiate(&ready_, graph, 0);
@@ -28,8 +26,6 @@ class Graph {
     must_cuda(error, "cudaGraphInstantiate");
   }
   ~Graph() { (void)cudaGraphExecDestroy(ready_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
   void launch(void* stream) const { CUDA(cudaGraphLaunch(ready_, static_cast<cudaStream_t>(stream))); }
 
  private:
@@ -73,7 +69,7 @@ void replayed_passes_reduce_what_gradients_hold(const Rank& at, bool own_gradien
   t.pass(6);  // and eagerly again
 }
 
-void a_captured_pass_may_be_replayed(void**) {
+ddp_case(a_captured_pass_may_be_replayed) {
   for (const int size : {1, 2})
     for (const bool own : {false, true})
       run_world(size, [own](const Rank& at) { replayed_passes_reduce_what_gradients_hold(at, own); });
@@ -147,11 +143,11 @@ void replayed_steps_are_ordinary_ones(const Rank& at) {
   });
 }
 
-void a_captured_step_may_be_replayed(void**) {
+ddp_case(a_captured_step_may_be_replayed) {
   for (const int size : {1, 2}) run_world(size, replayed_steps_are_ordinary_ones);
 }
 
-void a_step_that_no_graph_can_hold_is_refused_with_a_reason(void**) {
+ddp_case(a_step_that_no_graph_can_hold_is_refused_with_a_reason) {
   run_world(1, [](const Rank& at) {
     Plan plan;
     plan.place = at.place;
@@ -175,12 +171,9 @@ void a_step_that_no_graph_can_hold_is_refused_with_a_reason(void**) {
   });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+gpu_cases({
   if (is_fake()) end_skipped("capture needs the CUDA runtime");
   need_world();
-  const CMUnitTest tests[] = {ddp_test(a_captured_pass_may_be_replayed), ddp_test(a_captured_step_may_be_replayed),
-                              ddp_test(a_step_that_no_graph_can_hold_is_refused_with_a_reason)};
-  return card::run_matching(tests, argc, argv);
-}
+});
+
+}  // namespace

@@ -6,7 +6,6 @@
 #include "device/cpu/reduce.hpp"
 #include "gpu/support/kernel_arrays.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -28,7 +27,7 @@ void move_one(ddp_dtype from, const void* source, ddp_dtype to, void* target, si
   set_element(to, target, i, static_cast<double>(product > most ? most : product < -most ? -most : product));
 }
 
-void move_converts_scales_and_limits(void**) {
+ddp_case(move_converts_scales_and_limits) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype from : kFloats)
     for (const ddp_dtype to : kFloats)
@@ -53,7 +52,7 @@ void move_converts_scales_and_limits(void**) {
         }
 }
 
-void move_works_in_place_and_writes_zeros(void**) {
+ddp_case(move_works_in_place_and_writes_zeros) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
     Arrays arrays(dtype, all_lengths(dtype, 3), 1);
@@ -74,7 +73,7 @@ void move_works_in_place_and_writes_zeros(void**) {
   }
 }
 
-void thousands_of_spans_are_all_done(void**) {
+ddp_case(thousands_of_spans_are_all_done) {
   const card::Stream stream(kGpu);
   std::vector<std::string> data;
   for (int64_t k = 0; k < 5000; ++k) data.push_back(numbers(DDP_F32, 1 + k % 7, static_cast<uint64_t>(k)));
@@ -88,7 +87,7 @@ void thousands_of_spans_are_all_done(void**) {
   expect(target.read() == source.host, "all spans were moved");
 }
 
-void exchange_swaps_bytes(void**) {
+ddp_case(exchange_swaps_bytes) {
   const card::Stream stream(kGpu);
   Arrays a(DDP_F16, all_lengths(DDP_F16, 5), 1), b(DDP_F16, all_lengths(DDP_F16, 6), 0);
   std::vector<ddp_gpu_span> spans;
@@ -98,7 +97,7 @@ void exchange_swaps_bytes(void**) {
   expect(a.read() == b.host && b.read() == a.host, "they were swapped");
 }
 
-void norms_have_the_bits_of_the_cpu(void**) {
+ddp_case(norms_have_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t p : {1, 2})
@@ -122,7 +121,7 @@ void norms_have_the_bits_of_the_cpu(void**) {
       }
 }
 
-void the_largest_magnitude_is_found(void**) {
+ddp_case(the_largest_magnitude_is_found) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats)
     for (const bool specials : {false, true}) {
@@ -142,7 +141,7 @@ void the_largest_magnitude_is_found(void**) {
     }
 }
 
-void a_decision_is_that_of_the_policy(void**) {
+ddp_case(a_decision_is_that_of_the_policy) {
   const card::Stream stream(kGpu);
   const card::Memory words(kGpu, static_cast<int64_t>(ExactSum::kWords * 8)), gate(kGpu, sizeof(ddp_gpu_gate));
   for (const double square : {0.0, 0.3, 16.0, 1e300, kInfinity, std::nan("")})
@@ -165,7 +164,7 @@ void a_decision_is_that_of_the_policy(void**) {
       }
 }
 
-void a_word_of_the_host_arrives(void**) {
+ddp_case(a_word_of_the_host_arrives) {
   const card::Stream stream(kGpu);
   const card::Memory to(kGpu, sizeof(uint32_t));
   void *host = nullptr, *device = nullptr;
@@ -179,7 +178,7 @@ void a_word_of_the_host_arrives(void**) {
   GPU_CALL(host_free(host));
 }
 
-void a_hash_depends_on_the_bytes_alone(void**) {
+ddp_case(a_hash_depends_on_the_bytes_alone) {
   const card::Stream stream(kGpu);
   const auto hash_of = [&](const std::vector<std::string>& data, int64_t offset) {
     Arrays arrays(DDP_U8, data, offset);
@@ -204,7 +203,7 @@ void a_hash_depends_on_the_bytes_alone(void**) {
   }
 }
 
-void a_quotient_is_divided(void**) {
+ddp_case(a_quotient_is_divided) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
     Arrays source(dtype, all_lengths(dtype, 1, true), 1);
@@ -225,7 +224,7 @@ void a_quotient_is_divided(void**) {
 }
 
 /// All bits, a NaN's too: ranks in host memory and ranks on a GPU agree.
-void a_tree_sum_has_the_bits_of_the_cpu(void**) {
+ddp_case(a_tree_sum_has_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats)
     for (const int32_t ranks : {1, 2, 3, 5, 8, 9, 17, 24})
@@ -256,17 +255,6 @@ void a_tree_sum_has_the_bits_of_the_cpu(void**) {
         }
 }
 
-}  // namespace
+gpu_cases(card::need_devices(1));
 
-int main(int argc, char** argv) {
-  card::need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(move_converts_scales_and_limits),    ddp_test(move_works_in_place_and_writes_zeros),
-      ddp_test(thousands_of_spans_are_all_done),    ddp_test(exchange_swaps_bytes),
-      ddp_test(norms_have_the_bits_of_the_cpu),     ddp_test(the_largest_magnitude_is_found),
-      ddp_test(a_decision_is_that_of_the_policy),   ddp_test(a_word_of_the_host_arrives),
-      ddp_test(a_hash_depends_on_the_bytes_alone),  ddp_test(a_quotient_is_divided),
-      ddp_test(a_tree_sum_has_the_bits_of_the_cpu),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -5,12 +5,11 @@
 #include "gpu/support/kernel_arrays.hpp"
 #include "optim/rules.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-void averages_have_the_bits_of_the_cpu(void**) {
+ddp_case(averages_have_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   for (const ddp_dtype dtype : kFloats) {
     const ddp_dtype wide = cpu::moment_dtype(dtype);
@@ -70,7 +69,7 @@ struct Rule {
 
 const cpu::GradShape kShapes[] = {{1, kInfinity}, {0.125, kInfinity}, {0.3, 0.7}};
 
-void adam_has_the_bits_of_the_cpu(void**) {
+ddp_case(adam_has_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   const ddp_gpu_adam_rule rules[2] = {{0.999, 0, 0.9, 0.1, 0.999, 0.001, 0.0123, 3.7, 1e-8},
                                       {1, 0.05, 0.8, 0.2, 0.99, 0.01, 0.001, 1.5, 1e-6}};
@@ -93,7 +92,7 @@ void adam_has_the_bits_of_the_cpu(void**) {
       }
 }
 
-void sgd_has_the_bits_of_the_cpu(void**) {
+ddp_case(sgd_has_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   const cpu::Momentum modes[] = {cpu::Momentum::kNone, cpu::Momentum::kFirst, cpu::Momentum::kRunning};
   for (const ddp_dtype dtype : kFloats)
@@ -120,7 +119,7 @@ void sgd_has_the_bits_of_the_cpu(void**) {
 }
 
 /// Two parameters that have made different numbers of steps, and a frozen one, in three steps that the device counts.
-void a_planned_step_has_the_bits_of_the_cpu(void**) {
+ddp_case(a_planned_step_has_the_bits_of_the_cpu) {
   const card::Stream stream(kGpu);
   void *host = nullptr, *on_device = nullptr;
   GPU_CALL(host_alloc(&host, &on_device, sizeof(ddp_gpu_progress) + 3 * sizeof(ddp_gpu_parameter)));
@@ -162,7 +161,7 @@ void a_planned_step_has_the_bits_of_the_cpu(void**) {
   GPU_CALL(host_free(host));
 }
 
-void a_stop_or_a_closed_gate_changes_nothing(void**) {
+ddp_case(a_stop_or_a_closed_gate_changes_nothing) {
   const card::Stream stream(kGpu);
   void *host = nullptr, *on_device = nullptr;
   GPU_CALL(host_alloc(&host, &on_device, 8));
@@ -187,16 +186,6 @@ void a_stop_or_a_closed_gate_changes_nothing(void**) {
   GPU_CALL(host_free(host));
 }
 
-}  // namespace
+gpu_cases(card::need_devices(1));
 
-int main(int argc, char** argv) {
-  card::need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(averages_have_the_bits_of_the_cpu),
-      ddp_test(adam_has_the_bits_of_the_cpu),
-      ddp_test(sgd_has_the_bits_of_the_cpu),
-      ddp_test(a_planned_step_has_the_bits_of_the_cpu),
-      ddp_test(a_stop_or_a_closed_gate_changes_nothing),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

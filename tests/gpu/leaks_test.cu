@@ -8,8 +8,6 @@
 
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -59,7 +57,7 @@ void live_once(bool own_gradients) {
   t.stream.wait();
 }
 
-void a_hundred_lives_leave_nothing_behind(void**) {
+ddp_case(a_hundred_lives_leave_nothing_behind) {
   for (int k = 0; k < 10; ++k) live_once(k % 2 == 0);
   const int64_t free = free_device_bytes(), threads = entries("/proc/self/task"), files = entries("/proc/self/fd"),
                 pages = resident_pages();
@@ -74,7 +72,7 @@ void a_hundred_lives_leave_nothing_behind(void**) {
 }
 
 /// It is destroyed in the middle of a pass, when the gradients that libddp must pack are not even written.
-void models_may_be_destroyed_while_the_gpu_works(void**) {
+ddp_case(models_may_be_destroyed_while_the_gpu_works) {
   const SlowWork slow(kGpu);
   for (int k = 0; k < 10; ++k) {
     const GroupHandle group = alone();
@@ -95,12 +93,9 @@ void models_may_be_destroyed_while_the_gpu_works(void**) {
     throw std::runtime_error(std::string("the GPU says ") + cudaGetErrorString(cudaGetLastError()));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+gpu_cases({
   if (is_fake()) end_skipped("memory is counted by the CUDA runtime");
   need_devices(1);
-  const CMUnitTest tests[] = {ddp_test(a_hundred_lives_leave_nothing_behind),
-                              ddp_test(models_may_be_destroyed_while_the_gpu_works)};
-  return card::run_matching(tests, argc, argv);
-}
+});
+
+}  // namespace

@@ -8,8 +8,6 @@
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -43,7 +41,7 @@ void expect_refused(ddp_status status, const std::string& name, const char* advi
 constexpr const char* kDescribe = "device = DDP_CUDA";
 constexpr const char* kCopy = "copy it there first";
 
-void a_model_refuses_it(void**) {
+ddp_case(a_model_refuses_it) {
   Lender at;
   auto* const pointer = static_cast<float*>(at.hidden.data());
   float* const own = reinterpret_cast<float*>(at.host.data());
@@ -61,7 +59,7 @@ void a_model_refuses_it(void**) {
   expect_refused(ddp_model_set_grad(model, 0, &lie), "the gradient of parameter \"w\"", "its parameter lies in host memory");
 }
 
-void collectives_refuse_it(void**) {
+ddp_case(collectives_refuse_it) {
   Lender at;
   const ddp_tensor lie = at.lie(), truth = at.truth();
   ddp_group* const group = at.group.get();
@@ -91,15 +89,13 @@ void collectives_refuse_it(void**) {
   OK(ddp_group_status(group));
 }
 
-void what_else_takes_host_memory_refuses_it(void**) {
+ddp_case(what_else_takes_host_memory_refuses_it) {
   Lender at;
-  ddp_sampler sampler;
-  OK(ddp_sampler_init(&sampler, sizeof sampler));
+  auto sampler = defaults<ddp_sampler>();
   sampler.dataset_size = 16;
   expect_refused(ddp_sampler_fill(&sampler, 0, 0, 4, static_cast<int64_t*>(at.hidden.data())),
                  "ddp_sampler_fill: out_indices", kCopy);
-  ddp_batch_norm_options options;
-  OK(ddp_batch_norm_options_init(&options, sizeof options));
+  auto options = defaults<ddp_batch_norm_options>();
   ddp_tensor x = at.lie(DDP_F32, 8);
   x.ndim = 2, x.shape[0] = 4, x.shape[1] = 2;
   ddp_tensor y = x;
@@ -112,7 +108,7 @@ void what_else_takes_host_memory_refuses_it(void**) {
 }
 
 /// In a hook a bucket's group takes host memory alone.
-void collectives_in_a_hook_refuse_it(void**) {
+ddp_case(collectives_in_a_hook_refuse_it) {
   Lender at;
   OK(ddp_model_add_array(at.model.get(), "w", reinterpret_cast<float*>(at.host.data()), nullptr, 16, nullptr));
   OK(ddp_model_set_pulled_hook(at.model.get()));
@@ -130,7 +126,7 @@ void collectives_in_a_hook_refuse_it(void**) {
   OK(ddp_model_end_backward(at.model.get(), nullptr));
 }
 
-void page_locked_memory_is_the_hosts(void**) {
+ddp_case(page_locked_memory_is_the_hosts) {
   const Lender at;
   void *host = nullptr, *device = nullptr;
   GPU_CALL(host_alloc(&host, &device, 64));
@@ -139,16 +135,6 @@ void page_locked_memory_is_the_hosts(void**) {
   GPU_CALL(host_free(host));
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(a_model_refuses_it),
-      ddp_test(collectives_refuse_it),
-      ddp_test(what_else_takes_host_memory_refuses_it),
-      ddp_test(collectives_in_a_hook_refuse_it),
-      ddp_test(page_locked_memory_is_the_hosts),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -4,8 +4,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -56,8 +54,7 @@ Plan plan_of(const Rank& at, const Way& way) {
 }
 
 GroupHandle group_for(const Rank& at, const Way& way) {
-  ddp_group_options options;
-  OK(ddp_group_options_init(&options, sizeof options));
+  auto options = defaults<ddp_group_options>();
   options.device_index = at.place.device;
   options.timeout_ms = 20'000;
   options.reproducible = way.reproducible ? 1 : 0;
@@ -67,10 +64,8 @@ GroupHandle group_for(const Rank& at, const Way& way) {
 }
 
 OptimizerHandle sgd_for(ddp_model* model, const Way& way) {
-  ddp_sgd_options rule;
-  OK(ddp_sgd_options_init(&rule, sizeof rule));
-  ddp_optimizer_options shared;
-  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  auto rule = defaults<ddp_sgd_options>();
+  auto shared = defaults<ddp_optimizer_options>();
   rule.rate = 0.5;
   shared.shard = way.shard;
   shared.in_backward = way.in_backward;
@@ -88,7 +83,7 @@ void pass_in_turn(const Rank& at, Trainer& t, int step) {
   OK(ddp_model_end_backward(t.model.get(), t.stream.get()));
 }
 
-void marks_return_before_another_rank_marks(void**) {
+ddp_case(marks_return_before_another_rank_marks) {
   run_world(2, [](const Rank& at) {
     for (const Way& way : kWays) {
       const GroupHandle group = group_for(at, way);
@@ -108,7 +103,7 @@ void marks_return_before_another_rank_marks(void**) {
 }
 
 /// Its buckets are of other sizes, and NCCL is there already.
-void so_do_those_of_a_second_model(void**) {
+ddp_case(so_do_those_of_a_second_model) {
   run_world(2, [](const Rank& at) {
     const GroupHandle group = group_for(at, kWays[0]);
     Plan plan = plan_of(at, kWays[0]);
@@ -123,13 +118,6 @@ void so_do_those_of_a_second_model(void**) {
   });
 }
 
-}  // namespace
+gpu_cases(need_world());
 
-int main(int argc, char** argv) {
-  need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(marks_return_before_another_rank_marks),
-      ddp_test(so_do_those_of_a_second_model),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -6,8 +6,6 @@
 
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -34,8 +32,7 @@ void fill(Options& options) {
 }
 
 ddp_optimizer_options shared_options(const OptimizerWays& ways) {
-  ddp_optimizer_options options;
-  OK(ddp_optimizer_options_init(&options, sizeof options));
+  auto options = defaults<ddp_optimizer_options>();
   options.in_backward = ways.in_backward;
   options.master_weights = ways.master_weights;
   options.max_norm = ways.max_norm;
@@ -48,14 +45,12 @@ OptimizerHandle make_optimizer(ddp_model* model, const OptimizerWays& ways) {
   ddp_optimizer* made = nullptr;
   const ddp_optimizer_options shared = shared_options(ways);
   if (ways.rule == Rule::kAdam || ways.rule == Rule::kAdamW) {
-    ddp_adam_options options;
-    OK(ddp_adam_options_init(&options, sizeof options));
+    auto options = defaults<ddp_adam_options>();
     fill(options);
     options.decoupled = ways.rule == Rule::kAdamW;
     OK(ddp_optimizer_create_adam(model, &options, &shared, &made));
   } else {
-    ddp_sgd_options options;
-    OK(ddp_sgd_options_init(&options, sizeof options));
+    auto options = defaults<ddp_sgd_options>();
     fill(options);
     options.momentum = ways.rule == Rule::kSgd ? 0 : 0.9;
     options.nesterov = ways.rule == Rule::kNesterov;
@@ -64,8 +59,7 @@ OptimizerHandle make_optimizer(ddp_model* model, const OptimizerWays& ways) {
   OptimizerHandle optimizer(made);
   OK(ddp_optimizer_set_parameter_options(made, 1, 0.0, 0.5));
   if (ways.loss_scale_interval) {
-    ddp_loss_scale_options options;
-    OK(ddp_loss_scale_options_init(&options, sizeof options));
+    auto options = defaults<ddp_loss_scale_options>();
     options.initial = 1024;
     options.interval = *ways.loss_scale_interval;
     OK(ddp_optimizer_set_loss_scale(made, &options));
@@ -118,7 +112,7 @@ void expect_same_run(const OptimizerWays& ways, const Steps& steps = {}) {
   expect_same_bytes(run(group.get(), kGpu, ways, steps), run(group.get(), kCpu, ways, steps), describe(ways));
 }
 
-void every_rule_in_every_dtype_gives_the_bits_of_the_cpu(void**) {
+ddp_case(every_rule_in_every_dtype_gives_the_bits_of_the_cpu) {
   for (const Rule rule : kRules)
     for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64})
       for (const bool own : {false, true}) {
@@ -130,7 +124,7 @@ void every_rule_in_every_dtype_gives_the_bits_of_the_cpu(void**) {
       }
 }
 
-void master_weights_give_the_bits_of_the_cpu(void**) {
+ddp_case(master_weights_give_the_bits_of_the_cpu) {
   for (const Rule rule : {Rule::kMomentum, Rule::kAdamW})
     for (const ddp_dtype dtype : {DDP_F16, DDP_BF16})
       for (const bool in_backward : {false, true}) {
@@ -143,7 +137,7 @@ void master_weights_give_the_bits_of_the_cpu(void**) {
       }
 }
 
-void updates_within_the_pass_give_the_bits_of_those_after_it(void**) {
+ddp_case(updates_within_the_pass_give_the_bits_of_those_after_it) {
   const GroupHandle group = alone();
   for (const Rule rule : kRules) {
     OptimizerWays ways;
@@ -154,7 +148,7 @@ void updates_within_the_pass_give_the_bits_of_those_after_it(void**) {
   }
 }
 
-void clipping_gives_the_bits_of_the_cpu(void**) {
+ddp_case(clipping_gives_the_bits_of_the_cpu) {
   for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
     OptimizerWays ways;
     ways.dtype = dtype;
@@ -167,7 +161,7 @@ void clipping_gives_the_bits_of_the_cpu(void**) {
   }
 }
 
-void a_fixed_loss_scale_gives_the_bits_of_the_cpu(void**) {
+ddp_case(a_fixed_loss_scale_gives_the_bits_of_the_cpu) {
   for (const bool in_backward : {false, true}) {
     OptimizerWays ways;
     ways.dtype = DDP_F16;
@@ -177,13 +171,13 @@ void a_fixed_loss_scale_gives_the_bits_of_the_cpu(void**) {
   }
 }
 
-void a_dynamic_loss_scale_skips_and_recovers_as_on_the_cpu(void**) {
+ddp_case(a_dynamic_loss_scale_skips_and_recovers_as_on_the_cpu) {
   OptimizerWays ways;
   ways.loss_scale_interval = 2;
   expect_same_run(ways, {7, 3});
 }
 
-void steps_with_infinite_gradients_are_skipped_as_on_the_cpu(void**) {
+ddp_case(steps_with_infinite_gradients_are_skipped_as_on_the_cpu) {
   for (const double max_norm : {0.0, 2.5}) {
     OptimizerWays ways;
     ways.nonfinite = DDP_NONFINITE_SKIP;
@@ -192,7 +186,7 @@ void steps_with_infinite_gradients_are_skipped_as_on_the_cpu(void**) {
   }
 }
 
-void infinite_gradients_can_fail_the_step_and_change_nothing(void**) {
+ddp_case(infinite_gradients_can_fail_the_step_and_change_nothing) {
   const GroupHandle group = alone();
   Trainer trainer(group.get(), Plan{});
   OptimizerWays ways;
@@ -207,7 +201,7 @@ void infinite_gradients_can_fail_the_step_and_change_nothing(void**) {
   expect_same_bytes(trainer.value_bytes(), before, "values after a step that failed");
 }
 
-void averages_are_those_of_the_cpu(void**) {
+ddp_case(averages_are_those_of_the_cpu) {
   const GroupHandle group = alone();
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16}) {
     const auto averaged = [&](Place place) {
@@ -242,7 +236,7 @@ int32_t copy_gradient(void*, const ddp_update_slice* slice) {
   return table().copy(slice->value, slice->grad, slice->count * 4, slice->stream) == 0 ? 0 : 2;
 }
 
-void an_update_of_the_program_gets_its_tensors_and_the_stream(void**) {
+ddp_case(an_update_of_the_program_gets_its_tensors_and_the_stream) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   ddp_optimizer* made = nullptr;
@@ -253,21 +247,6 @@ void an_update_of_the_program_gets_its_tensors_and_the_stream(void**) {
   expect_same_bytes(t.value_bytes(), t.grad_bytes(), "values that became gradients");
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(every_rule_in_every_dtype_gives_the_bits_of_the_cpu),
-      ddp_test(master_weights_give_the_bits_of_the_cpu),
-      ddp_test(updates_within_the_pass_give_the_bits_of_those_after_it),
-      ddp_test(clipping_gives_the_bits_of_the_cpu),
-      ddp_test(a_fixed_loss_scale_gives_the_bits_of_the_cpu),
-      ddp_test(a_dynamic_loss_scale_skips_and_recovers_as_on_the_cpu),
-      ddp_test(steps_with_infinite_gradients_are_skipped_as_on_the_cpu),
-      ddp_test(infinite_gradients_can_fail_the_step_and_change_nothing),
-      ddp_test(averages_are_those_of_the_cpu),
-      ddp_test(an_update_of_the_program_gets_its_tensors_and_the_stream),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

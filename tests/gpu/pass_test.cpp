@@ -5,8 +5,6 @@
 
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -33,7 +31,7 @@ void same_on_both(const std::string& what, Body body,
     }
 }
 
-void a_pass_of_one_rank_leaves_its_gradients(void**) {
+ddp_case(a_pass_of_one_rank_leaves_its_gradients) {
   const GroupHandle group = alone();
   for (const ddp_dtype dtype : kAll)
     for (const bool own : {false, true}) {
@@ -50,7 +48,7 @@ void a_pass_of_one_rank_leaves_its_gradients(void**) {
     }
 }
 
-void gradients_begin_at_zero_and_can_be_cleared(void**) {
+ddp_case(gradients_begin_at_zero_and_can_be_cleared) {
   same_on_both("cleared", [](Trainer& t) {
     std::string all = t.grad_bytes();
     t.pass(0);
@@ -60,7 +58,7 @@ void gradients_begin_at_zero_and_can_be_cleared(void**) {
   });
 }
 
-void gradients_can_be_scaled_and_limited(void**) {
+ddp_case(gradients_can_be_scaled_and_limited) {
   same_on_both("scaled", [](Trainer& t) {
     t.pass(0);
     OK(ddp_model_scale_grad(t.model.get(), 0.3, t.stream.get()));
@@ -70,7 +68,7 @@ void gradients_can_be_scaled_and_limited(void**) {
   });
 }
 
-void norms_are_those_of_the_cpu(void**) {
+ddp_case(norms_are_those_of_the_cpu) {
   same_on_both("norms", [](Trainer& t) {
     t.pass(0);
     double norm[4] = {};
@@ -82,7 +80,7 @@ void norms_are_those_of_the_cpu(void**) {
   });
 }
 
-void a_nan_reaches_the_norm(void**) {
+ddp_case(a_nan_reaches_the_norm) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   t.scale = NAN;
@@ -94,7 +92,7 @@ void a_nan_reaches_the_norm(void**) {
   }
 }
 
-void accumulated_gradients_are_reduced_by_the_last_pass(void**) {
+ddp_case(accumulated_gradients_are_reduced_by_the_last_pass) {
   same_on_both("accumulated",
                [](Trainer& t) {
                  t.pass(0, DDP_PASS_ACCUMULATE);
@@ -110,7 +108,7 @@ void accumulated_gradients_are_reduced_by_the_last_pass(void**) {
                {DDP_F32, DDP_BF16});
 }
 
-void what_nobody_used_is_left_alone(void**) {
+ddp_case(what_nobody_used_is_left_alone) {
   const GroupHandle group = alone();
   for (const Place place : {kGpu, kCpu}) {
     Plan plan;
@@ -129,7 +127,7 @@ void what_nobody_used_is_left_alone(void**) {
   }
 }
 
-void a_gradient_that_nobody_marked_is_named_and_the_next_pass_works(void**) {
+ddp_case(a_gradient_that_nobody_marked_is_named_and_the_next_pass_works) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
@@ -140,7 +138,7 @@ void a_gradient_that_nobody_marked_is_named_and_the_next_pass_works(void**) {
                     "the pass after it");
 }
 
-void gradients_that_move_are_found(void**) {
+ddp_case(gradients_that_move_are_found) {
   const GroupHandle group = alone();
   Plan plan;
   plan.own_gradients = true;
@@ -163,7 +161,7 @@ void gradients_that_move_are_found(void**) {
 }
 
 /// Tensors on the CPU and on the GPU in one model.
-void a_model_may_be_on_both(void**) {
+ddp_case(a_model_may_be_on_both) {
   const GroupHandle group = alone();
   ddp_model* made = nullptr;
   OK(ddp_model_create(group.get(), nullptr, &made));
@@ -174,8 +172,7 @@ void a_model_may_be_on_both(void**) {
   OK(ddp_model_add_parameter(made, "on the CPU", &first, nullptr, nullptr));
   OK(ddp_model_add_parameter(made, "on the GPU", &second, nullptr, nullptr));
   OK(ddp_model_commit(made, stream.get()));
-  ddp_sgd_options options;
-  OK(ddp_sgd_options_init(&options, sizeof options));
+  auto options = defaults<ddp_sgd_options>();
   options.rate = 0.5;
   ddp_optimizer* optimizer = nullptr;
   OK(ddp_optimizer_create_sgd(made, &options, nullptr, &optimizer));
@@ -199,7 +196,7 @@ void a_model_may_be_on_both(void**) {
   expect_same_bytes(on_cpu.read() + on_gpu.read(), encoded(DDP_F32, 300, [](int64_t) { return -0.5; }), "values on both");
 }
 
-void memory_of_a_gpu_group_lies_on_the_gpu(void**) {
+ddp_case(memory_of_a_gpu_group_lies_on_the_gpu) {
   const GroupHandle group = alone(DDP_BACKEND_NCCL, 0);
   void* memory = nullptr;
   OK(ddp_group_alloc(group.get(), 4096, &memory));
@@ -211,22 +208,6 @@ void memory_of_a_gpu_group_lies_on_the_gpu(void**) {
   OK(ddp_group_free(group.get(), memory));
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(a_pass_of_one_rank_leaves_its_gradients),
-      ddp_test(gradients_begin_at_zero_and_can_be_cleared),
-      ddp_test(gradients_can_be_scaled_and_limited),
-      ddp_test(norms_are_those_of_the_cpu),
-      ddp_test(a_nan_reaches_the_norm),
-      ddp_test(accumulated_gradients_are_reduced_by_the_last_pass),
-      ddp_test(what_nobody_used_is_left_alone),
-      ddp_test(a_gradient_that_nobody_marked_is_named_and_the_next_pass_works),
-      ddp_test(gradients_that_move_are_found),
-      ddp_test(a_model_may_be_on_both),
-      ddp_test(memory_of_a_gpu_group_lies_on_the_gpu),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -8,8 +8,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -37,7 +35,7 @@ double sum_of(int size, int step, size_t p, int64_t i) {
   return sum;
 }
 
-void sums_of_whole_numbers_are_exact(void**) {
+ddp_case(sums_of_whole_numbers_are_exact) {
   for (const int size : {2, 3, 4})
     run_world(size, [](const Rank& at) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_C64})
@@ -57,7 +55,7 @@ void sums_of_whole_numbers_are_exact(void**) {
     });
 }
 
-void means_are_the_same_bits_everywhere_and_near_the_exact_ones(void**) {
+ddp_case(means_are_the_same_bits_everywhere_and_near_the_exact_ones) {
   for (const int size : {2, 3})
     run_world(size, [](const Rank& at) {
       Plan plan = plan_for(at);
@@ -115,14 +113,14 @@ std::string train_alone(int ranks, int steps) {
   return t.value_bytes();
 }
 
-void two_hundred_steps_are_those_of_one_process(void**) {
+ddp_case(two_hundred_steps_are_those_of_one_process) {
   const int steps = 200;
   run_world(
       2, [&](const Rank& at) { expect_same_bytes(train(at, {}, steps), train_alone(2, steps), "parameters"); },
       30'000 + 5 * steps * collective_ms(2));
 }
 
-void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
+ddp_case(every_way_to_step_gives_the_bits_of_the_plain_one) {
   for (const int size : {2, 4})
     run_world(size, [](const Rank& at) {
       const std::string plain = train(at, {}, 5);
@@ -137,7 +135,7 @@ void every_way_to_step_gives_the_bits_of_the_plain_one(void**) {
     });
 }
 
-void each_rank_may_keep_its_gradients_where_it_likes(void**) {
+ddp_case(each_rank_may_keep_its_gradients_where_it_likes) {
   run_world(2, [](const Rank& at) {
     const std::string plain = train(at, {}, 3);
     const bool own = at.rank == 0;
@@ -147,7 +145,7 @@ void each_rank_may_keep_its_gradients_where_it_likes(void**) {
   });
 }
 
-void gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit(void**) {
+ddp_case(gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit) {
   run_world(2, [](const Rank& at) {
     for (const ddp_dtype wire : {DDP_F16, DDP_BF16})
       for (const bool own : {false, true}) {
@@ -171,11 +169,10 @@ float tree_sum_of(int lo, int hi, const std::function<float(int)>& leaf) {
 }
 
 /// Means in the tree, and steps that are those of the same model in host memory.
-void reproducible_groups_have_the_bits_of_the_cpu(void**) {
+ddp_case(reproducible_groups_have_the_bits_of_the_cpu) {
   for (const int size : {2, 3})
     run_world(size, [](const Rank& at) {
-      ddp_group_options options;
-      OK(ddp_group_options_init(&options, sizeof options));
+      auto options = defaults<ddp_group_options>();
       options.device_index = at.place.device;
       options.reproducible = 1;
       ddp_group* made = nullptr;
@@ -202,7 +199,7 @@ void reproducible_groups_have_the_bits_of_the_cpu(void**) {
     });
 }
 
-void gradients_count_by_their_weights(void**) {
+ddp_case(gradients_count_by_their_weights) {
   run_world(2, [](const Rank& at) {
     Plan plan = plan_for(at);
     plan.options = [](ddp_model_options& options) { options.divisor = DDP_DIVISOR_WEIGHTS; };
@@ -222,7 +219,7 @@ void gradients_count_by_their_weights(void**) {
   });
 }
 
-void parameters_and_buffers_begin_as_those_of_rank_0(void**) {
+ddp_case(parameters_and_buffers_begin_as_those_of_rank_0) {
   run_world(2, [](const Rank& at) {
     const Stream stream(at.place);
     const Memory value(at.place, 4), buffer(at.place, 4);
@@ -246,7 +243,7 @@ void parameters_and_buffers_begin_as_those_of_rank_0(void**) {
   });
 }
 
-void collectives_take_cuda_tensors(void**) {
+ddp_case(collectives_take_cuda_tensors) {
   run_world(3, [](const Rank& at) {
     sum_of_ranks(at);
     const Stream stream(at.place);
@@ -268,7 +265,7 @@ void collectives_take_cuda_tensors(void**) {
   });
 }
 
-void a_gradient_missing_on_one_rank_is_named_on_all(void**) {
+ddp_case(a_gradient_missing_on_one_rank_is_named_on_all) {
   run_world(2, [](const Rank& at) {
     Trainer t(at.group, plan_for(at));
     OK(ddp_model_begin_backward(t.model.get(), DDP_PASS_REDUCE));
@@ -282,7 +279,7 @@ void a_gradient_missing_on_one_rank_is_named_on_all(void**) {
   });
 }
 
-void local_steps_and_averages_of_parameters_work(void**) {
+ddp_case(local_steps_and_averages_of_parameters_work) {
   run_world(2, [](const Rank& at) {
     Trainer t(at.group, plan_for(at));
     const OptimizerHandle optimizer = adam(t.model.get(), {});
@@ -296,23 +293,6 @@ void local_steps_and_averages_of_parameters_work(void**) {
   });
 }
 
-}  // namespace
+gpu_cases(need_world());
 
-int main(int argc, char** argv) {
-  need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(sums_of_whole_numbers_are_exact),
-      ddp_test(means_are_the_same_bits_everywhere_and_near_the_exact_ones),
-      ddp_test(two_hundred_steps_are_those_of_one_process),
-      ddp_test(every_way_to_step_gives_the_bits_of_the_plain_one),
-      ddp_test(each_rank_may_keep_its_gradients_where_it_likes),
-      ddp_test(gradients_of_16_bits_on_the_wire_are_exact_where_numbers_fit),
-      ddp_test(reproducible_groups_have_the_bits_of_the_cpu),
-      ddp_test(gradients_count_by_their_weights),
-      ddp_test(parameters_and_buffers_begin_as_those_of_rank_0),
-      ddp_test(collectives_take_cuda_tensors),
-      ddp_test(a_gradient_missing_on_one_rank_is_named_on_all),
-      ddp_test(local_steps_and_averages_of_parameters_work),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

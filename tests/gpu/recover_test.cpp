@@ -13,8 +13,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -57,12 +55,10 @@ GroupHandle meet(const Folder& folder, int number, Place place, bool joins) {
 }
 
 /// One process and its training. Kept while the group changes.
-struct Member {
+struct Member : NotCopied {
   Member(const Folder& folder, int number, Place place, const Way& of, bool joins)
       : way(of), group(meet(folder, number, place, joins)), t(group.get(), plan_with_optimizer(place)) {}
   ~Member() { optimizer.reset(); }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
 
   /// A new rank gets the optimizer's state when it commits.
   Plan plan_with_optimizer(Place place) {
@@ -172,20 +168,12 @@ void lose_and_gain(const Way& way) {
   }
 }
 
-void killed_in_a_step(void**) { lose_and_gain({"Adam", {}}); }
-void killed_in_a_step_with_gradients_of_the_library(void**) {
+ddp_case(killed_in_a_step) { lose_and_gain({"Adam", {}}); }
+ddp_case(killed_in_a_step_with_gradients_of_the_library) {
   lose_and_gain({"gradients of the library", {false, false, true}});
 }
-void killed_in_a_step_within_the_pass(void**) { lose_and_gain({"in backward", {false, true, true}}); }
+ddp_case(killed_in_a_step_within_the_pass) { lose_and_gain({"in backward", {false, true, true}}); }
+
+gpu_cases(if (!is_fake()) need_world());
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  if (!is_fake()) need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(killed_in_a_step),
-      ddp_test(killed_in_a_step_with_gradients_of_the_library),
-      ddp_test(killed_in_a_step_within_the_pass),
-  };
-  return card::run_matching(tests, argc, argv);
-}

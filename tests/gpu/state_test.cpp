@@ -4,8 +4,6 @@
 #include "gpu/support/trainer.hpp"
 #include "support/group_procs.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -17,10 +15,8 @@ struct Training {
   ddp_state state;
 
   Training(ddp_group* group, Place place, ddp_dtype dtype) : trainer(group, plan_for(place, dtype)) {
-    ddp_adam_options options;
-    OK(ddp_adam_options_init(&options, sizeof options));
-    ddp_optimizer_options shared;
-    OK(ddp_optimizer_options_init(&shared, sizeof shared));
+    auto options = defaults<ddp_adam_options>();
+    auto shared = defaults<ddp_optimizer_options>();
     options.rate = 0.05;
     shared.master_weights = dtype == DDP_BF16 ? 1 : 0;
     ddp_optimizer* adam = nullptr;
@@ -57,7 +53,7 @@ struct Training {
   }
 };
 
-void a_checkpoint_goes_from_one_place_to_the_other_and_back(void**) {
+ddp_case(a_checkpoint_goes_from_one_place_to_the_other_and_back) {
   const Folder folder;
   const GroupHandle group = alone();
   for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_BF16, DDP_C64}) {
@@ -83,7 +79,7 @@ void a_checkpoint_goes_from_one_place_to_the_other_and_back(void**) {
   }
 }
 
-void saving_waits_for_what_is_under_way(void**) {
+ddp_case(saving_waits_for_what_is_under_way) {
   const Folder folder;
   const GroupHandle group = alone();
   Training late(group.get(), kGpu, DDP_F32), reference(group.get(), kCpu, DDP_F32);
@@ -106,7 +102,7 @@ void saving_waits_for_what_is_under_way(void**) {
   expect_same_bytes(loaded.everything(), reference.everything(), "saved while the step was still running");
 }
 
-void a_hash_changes_with_the_parameters_and_only_with_them(void**) {
+ddp_case(a_hash_changes_with_the_parameters_and_only_with_them) {
   const GroupHandle group = alone();
   Trainer one(group.get(), Plan{}), other(group.get(), Plan{});
   expect_equal(one.hash(), other.hash(), "the hash of equal models");
@@ -120,7 +116,7 @@ void a_hash_changes_with_the_parameters_and_only_with_them(void**) {
   expect_equal(one.hash(), other.hash(), "the hash with the bit back");
 }
 
-void the_hash_of_a_model_is_the_same_on_gpu_and_cpu(void**) {
+ddp_case(the_hash_of_a_model_is_the_same_on_gpu_and_cpu) {
   const GroupHandle group = alone();
   Plan plan;
   const Trainer on_gpu(group.get(), plan);
@@ -129,15 +125,6 @@ void the_hash_of_a_model_is_the_same_on_gpu_and_cpu(void**) {
   expect_equal(on_gpu.hash(), on_cpu.hash(), "the hash");
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(a_checkpoint_goes_from_one_place_to_the_other_and_back),
-      ddp_test(saving_waits_for_what_is_under_way),
-      ddp_test(a_hash_changes_with_the_parameters_and_only_with_them),
-      ddp_test(the_hash_of_a_model_is_the_same_on_gpu_and_cpu),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

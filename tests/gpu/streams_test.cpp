@@ -6,17 +6,13 @@
 
 #include "gpu/support/trainer.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
 
 OptimizerHandle adam(ddp_model* model, bool in_backward = false) {
-  ddp_adam_options options;
-  OK(ddp_adam_options_init(&options, sizeof options));
-  ddp_optimizer_options shared;
-  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  auto options = defaults<ddp_adam_options>();
+  auto shared = defaults<ddp_optimizer_options>();
   options.rate = 0.05;
   shared.in_backward = in_backward;
   ddp_optimizer* made = nullptr;
@@ -52,7 +48,7 @@ void one_step(Trainer& t, ddp_optimizer* optimizer, const std::vector<Stream>& s
   OK(ddp_optimizer_step(optimizer, t.stream.get()));
 }
 
-void gradients_of_slow_kernels_on_several_streams_are_waited_for(void**) {
+ddp_case(gradients_of_slow_kernels_on_several_streams_are_waited_for) {
   const GroupHandle group = alone();
   const std::string wanted = on_the_cpu(group.get(), 3);
   for (const size_t stream_count : {size_t{1}, size_t{2}, size_t{3}})
@@ -73,7 +69,7 @@ void gradients_of_slow_kernels_on_several_streams_are_waited_for(void**) {
       }
 }
 
-void marks_from_several_threads_with_streams_of_their_own_are_waited_for(void**) {
+ddp_case(marks_from_several_threads_with_streams_of_their_own_are_waited_for) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   const OptimizerHandle optimizer = adam(t.model.get());
@@ -105,7 +101,7 @@ void marks_from_several_threads_with_streams_of_their_own_are_waited_for(void**)
 }
 
 /// Work on another stream than those of the gradients: the end of the pass orders it after all of them.
-void the_stream_given_at_the_end_comes_after_all_gradients(void**) {
+ddp_case(the_stream_given_at_the_end_comes_after_all_gradients) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   const Stream producer(kGpu), consumer(kGpu);
@@ -131,7 +127,7 @@ void the_stream_given_at_the_end_comes_after_all_gradients(void**) {
 }
 
 /// The gradient is overwritten in the order of the stream given to the end, at once: the former pass must have taken it.
-void a_gradient_may_be_overwritten_in_the_order_of_that_stream(void**) {
+ddp_case(a_gradient_may_be_overwritten_in_the_order_of_that_stream) {
   const GroupHandle group = alone();
   Plan plan;
   plan.own_gradients = true;
@@ -156,7 +152,7 @@ void a_gradient_may_be_overwritten_in_the_order_of_that_stream(void**) {
   expect_same_bytes(t.value_bytes(), on_the_cpu(group.get(), 1), "values of the step before the overwriting");
 }
 
-void the_default_stream_is_a_stream(void**) {
+ddp_case(the_default_stream_is_a_stream) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   const OptimizerHandle optimizer = adam(t.model.get());
@@ -176,7 +172,7 @@ void the_default_stream_is_a_stream(void**) {
 }
 
 /// The calls of a step return while the work before it still runs.
-void a_step_does_not_make_the_host_wait(void**) {
+ddp_case(a_step_does_not_make_the_host_wait) {
   const GroupHandle group = alone();
   Trainer t(group.get(), Plan{});
   const OptimizerHandle optimizer = adam(t.model.get());
@@ -202,17 +198,6 @@ void a_step_does_not_make_the_host_wait(void**) {
   expect_same_bytes(t.value_bytes(), on_the_cpu(group.get(), 2), "values after both steps");
 }
 
-}  // namespace
+gpu_cases(need_devices(1));
 
-int main(int argc, char** argv) {
-  need_devices(1);
-  const CMUnitTest tests[] = {
-      ddp_test(gradients_of_slow_kernels_on_several_streams_are_waited_for),
-      ddp_test(marks_from_several_threads_with_streams_of_their_own_are_waited_for),
-      ddp_test(the_stream_given_at_the_end_comes_after_all_gradients),
-      ddp_test(a_gradient_may_be_overwritten_in_the_order_of_that_stream),
-      ddp_test(the_default_stream_is_a_stream),
-      ddp_test(a_step_does_not_make_the_host_wait),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -9,8 +9,6 @@
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 
-using namespace ddp;
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 namespace {
@@ -74,7 +72,7 @@ void each_way(const std::function<void(const Rank&, bool own, const std::vector<
   });
 }
 
-void what_sets_gradients_to_zero_comes_first(void**) {
+ddp_case(what_sets_gradients_to_zero_comes_first) {
   each_way([](const Rank& at, bool own, const std::vector<size_t>& unused) {
     Half half(at, own, unused);
     half.t.pass(0);
@@ -88,11 +86,10 @@ void what_sets_gradients_to_zero_comes_first(void**) {
   });
 }
 
-void the_step_before_reads_its_own_means(void**) {
+ddp_case(the_step_before_reads_its_own_means) {
   each_way([](const Rank& at, bool own, const std::vector<size_t>& unused) {
     Half half(at, own, unused);
-    ddp_sgd_options rule;
-    OK(ddp_sgd_options_init(&rule, sizeof rule));
+    auto rule = defaults<ddp_sgd_options>();
     rule.rate = 1;
     ddp_optimizer* made = nullptr;
     OK(ddp_optimizer_create_sgd(half.t.model.get(), &rule, nullptr, &made));
@@ -114,7 +111,7 @@ void the_step_before_reads_its_own_means(void**) {
 }
 
 /// A program's own update of the unused gradients, on a stream that only the end of the pass comes after.
-void what_reads_them_on_another_stream_comes_first(void**) {
+ddp_case(what_reads_them_on_another_stream_comes_first) {
   each_way([](const Rank& at, bool own, const std::vector<size_t>& unused) {
     Half half(at, own, unused);
     half.t.pass(0);
@@ -142,7 +139,7 @@ void what_reads_them_on_another_stream_comes_first(void**) {
 }
 
 /// Accumulated, then scaled on another stream, then unused: it contributes what it holds.
-void what_changes_an_accumulated_gradient_comes_before_it_is_read(void**) {
+ddp_case(what_changes_an_accumulated_gradient_comes_before_it_is_read) {
   each_way([](const Rank& at, bool own, const std::vector<size_t>& unused) {
     Half half(at, own, unused);
     half.t.pass(0, DDP_PASS_ACCUMULATE);
@@ -164,7 +161,7 @@ void what_changes_an_accumulated_gradient_comes_before_it_is_read(void**) {
 }
 
 /// A stream of a mark is valid until its pass has ended, and no longer.
-void a_stream_of_an_accumulating_pass_may_be_gone_when_its_gradients_are_reduced(void**) {
+ddp_case(a_stream_of_an_accumulating_pass_may_be_gone_when_its_gradients_are_reduced) {
   each_way([](const Rank& at, bool own, const std::vector<size_t>& unused) {
     Half half(at, own, unused);
     half.t.put_aside(0);
@@ -188,7 +185,7 @@ void a_stream_of_an_accumulating_pass_may_be_gone_when_its_gradients_are_reduced
   });
 }
 
-void a_skipped_pass_writes_behind_its_stream(void**) {
+ddp_case(a_skipped_pass_writes_behind_its_stream) {
   run_world(2, [](const Rank& at) {
     Half half(at, true, kUnused[0], true);
     half.t.pass(0);
@@ -203,17 +200,6 @@ void a_skipped_pass_writes_behind_its_stream(void**) {
   });
 }
 
-}  // namespace
+gpu_cases(need_world());
 
-int main(int argc, char** argv) {
-  need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(what_sets_gradients_to_zero_comes_first),
-      ddp_test(the_step_before_reads_its_own_means),
-      ddp_test(what_reads_them_on_another_stream_comes_first),
-      ddp_test(what_changes_an_accumulated_gradient_comes_before_it_is_read),
-      ddp_test(a_stream_of_an_accumulating_pass_may_be_gone_when_its_gradients_are_reduced),
-      ddp_test(a_skipped_pass_writes_behind_its_stream),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

@@ -11,20 +11,9 @@
 #include "support/batch_norm_oracle.hpp"
 #include "support/mixed_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
-
-constexpr int64_t kRows[] = {3, 0, 1, 5};  // of each rank
-
-ddp_batch_norm_options norm_options() {
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-3;
-  options.momentum = 0.3;
-  options.training = 1;
-  return options;
-}
 
 /// One array twice: in host memory and on the GPU.
 struct Twin {
@@ -128,10 +117,7 @@ Layer make_layer(group::Group& group, int rank, ddp_dtype dtype, std::vector<int
   return {group, rank, dtype, shape, batch};
 }
 
-void correct_and_nothing_left() {
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
-}
+void correct_and_nothing_left() { FakeGpus::expect_clean(); }
 
 ddp_case(it_is_what_host_memory_gives) {
   for (const int size : {1, 2, 3, 4}) {
@@ -155,8 +141,7 @@ ddp_case(it_is_what_host_memory_gives) {
 }
 
 ddp_case(without_training_each_rank_is_alone) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     ddp_batch_norm_options options = norm_options();
     options.training = 0;
@@ -171,8 +156,7 @@ ddp_case(without_training_each_rank_is_alone) {
 }
 
 ddp_case(the_host_waits_for_no_device) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);
     layer.run(group, norm_options(), stream.get());
@@ -211,8 +195,7 @@ ddp_case(layers_on_two_streams_share_memory_without_a_race) {
 
 ddp_case(what_cannot_be_normalised_is_refused_before_anything_is_written) {
   for (const int size : {1, 3}) {
-    const FakeGpus gpus;
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on_gpus(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       const Layer single = make_layer(group, rank, DDP_F32, {2}, rank == 0 ? 1 : 0);
       expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { single.run(group, norm_options(), stream.get()); }),
@@ -238,8 +221,7 @@ ddp_case(what_cannot_be_normalised_is_refused_before_anything_is_written) {
 }
 
 ddp_case(all_tensors_lie_in_one_place) {
-  const FakeGpus gpus;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
+  run_on_gpus(1, [&](group::Group& group, int rank) {
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
     batch_norm::Forward call = layer.forward(&Twin::device);
     call.bias = layer.bias.host;
@@ -254,8 +236,7 @@ ddp_case(all_tensors_lie_in_one_place) {
 }
 
 ddp_case(a_graph_cannot_hold_it) {
-  const FakeGpus gpus;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
+  run_on_gpus(1, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
     expect(fake_gpu::begin_capture(stream.get()), "capturing");
@@ -268,8 +249,7 @@ ddp_case(a_graph_cannot_hold_it) {
 
 ddp_case(a_rank_whose_gpu_fails_ends_the_group_for_all) {
   for (const char* function : {"bn_moments", "alloc"}) {
-    const FakeGpus gpus;
-    run_gpu_groups(3, [&](group::Group& group, int rank) {
+    run_on_gpus(3, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       group.gpu().connect();
       const Layer layer = make_layer(group, rank, DDP_F32, {5, 7}, 4);

@@ -4,7 +4,6 @@
 #include "model/sync_buffers.hpp"
 #include "support/gpu_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -13,7 +13,6 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -97,7 +96,7 @@ ddp_group_options with(const Way& way) {
   return options;
 }
 
-void a_captured_mark_waits_for_no_rank(void**) {
+ddp_case(a_captured_mark_waits_for_no_rank) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> marked{false};
@@ -117,15 +116,13 @@ void a_captured_mark_waits_for_no_rank(void**) {
         for (const float each : read_on(trained.stream, rank, grad.data(), kCount)) expect_equal(each, 1.5F, "the mean");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
 /// What a bucket waits for in the graph are its own gradients, not those that were marked before NCCL was called.
-void a_bucket_in_a_graph_waits_for_its_own_gradients(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(a_bucket_in_a_graph_waits_for_its_own_gradients) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     Trained trained(group, rank, {3, DDP_PROGRESS_CALLER, 0});
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
@@ -146,10 +143,9 @@ void a_bucket_in_a_graph_waits_for_its_own_gradients(void**) {
     expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
-void a_rank_may_end_within_a_captured_pass(void**) {
+ddp_case(a_rank_may_end_within_a_captured_pass) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> begun{false};
@@ -177,7 +173,7 @@ void a_rank_may_end_within_a_captured_pass(void**) {
 }
 
 /// It lives, and does not come.
-void a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout(void**) {
+ddp_case(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     ddp_group_options options = with(way);
@@ -207,7 +203,7 @@ void a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout(void**) {
 }
 
 /// The values of a sharded step go to all ranks by captured collectives, too.
-void a_rank_may_end_before_a_captured_step(void**) {
+ddp_case(a_rank_may_end_before_a_captured_step) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> reduced{false};
@@ -236,7 +232,7 @@ void a_rank_may_end_before_a_captured_step(void**) {
 }
 
 /// The headers are there, and one rank comes no further: NCCL's thread stays where it is, and no rank waits for it for ever.
-void a_rank_that_stays_before_nccl_costs_the_timeout(void**) {
+ddp_case(a_rank_that_stays_before_nccl_costs_the_timeout) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
   options.timeout_ms = 400;
@@ -266,7 +262,7 @@ void a_rank_that_stays_before_nccl_costs_the_timeout(void**) {
 }
 
 /// More ranks than a word has bits.
-void two_of_many_ranks_are_found(void**) {
+ddp_case(two_of_many_ranks_are_found) {
   constexpr int32_t kMany = 130;
   std::vector<uint64_t> bits(nccl::capture_words(kMany));
   expect_equal(bits.size(), size_t{3}, "words");
@@ -319,7 +315,7 @@ ddp_group_options that_waits(const Way& way) {
   return options;
 }
 
-void ranks_that_do_not_capture_a_pass_alike_are_told(void**) {
+ddp_case(ranks_that_do_not_capture_a_pass_alike_are_told) {
   for (const Way& way : kWays)
     for (const bool shard : {false, true}) {
       const FakeGpus gpus(0, way.nccl_looks);
@@ -337,7 +333,7 @@ void ranks_that_do_not_capture_a_pass_alike_are_told(void**) {
 }
 
 /// The values of a sharded step cross, and with a step that may be left out the norm before them.
-void ranks_that_do_not_capture_a_step_alike_are_told(void**) {
+ddp_case(ranks_that_do_not_capture_a_step_alike_are_told) {
   for (const Way& way : kWays)
     for (const ddp_nonfinite nonfinite : {DDP_NONFINITE_KEEP, DDP_NONFINITE_SKIP}) {
       const FakeGpus gpus(0, way.nccl_looks);
@@ -354,7 +350,7 @@ void ranks_that_do_not_capture_a_step_alike_are_told(void**) {
     }
 }
 
-void ranks_that_do_not_capture_a_collective_alike_are_told(void**) {
+ddp_case(ranks_that_do_not_capture_a_collective_alike_are_told) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
@@ -367,19 +363,3 @@ void ranks_that_do_not_capture_a_collective_alike_are_told(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_captured_mark_waits_for_no_rank),
-      ddp_test(a_bucket_in_a_graph_waits_for_its_own_gradients),
-      ddp_test(a_rank_may_end_within_a_captured_pass),
-      ddp_test(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout),
-      ddp_test(a_rank_may_end_before_a_captured_step),
-      ddp_test(a_rank_that_stays_before_nccl_costs_the_timeout),
-      ddp_test(two_of_many_ranks_are_found),
-      ddp_test(ranks_that_do_not_capture_a_pass_alike_are_told),
-      ddp_test(ranks_that_do_not_capture_a_step_alike_are_told),
-      ddp_test(ranks_that_do_not_capture_a_collective_alike_are_told),
-  };
-  return cmocka_run_group_tests_name("gpu_capture_ranks", tests, nullptr, nullptr);
-}

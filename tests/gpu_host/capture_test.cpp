@@ -9,7 +9,6 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -68,8 +67,7 @@ struct Captured {
 ddp_case(a_captured_pass_can_be_launched_again) {
   each_adder([](const ddp_group_options& with) {
     for (const bool owned : {false, true}) {
-      const FakeGpus gpus;
-      run_gpu_groups_with(2, with, [&](group::Group& group, int rank) {
+      run_on_gpus(2, with, [&](group::Group& group, int rank) {
         Captured captured(group, rank, owned);
         SgdOptions options;
         options.rate = 1;

@@ -14,7 +14,6 @@
 #include "parts/model_pass.hpp"
 #include "support/file_faults.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -13,7 +13,6 @@
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -22,11 +21,9 @@ ddp_case(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang) {
   const FakeGpus gpus;
   fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
   run_ranks(2, [&](int rank) {
-    ddp_group_options options = world_options();
+    ddp_group_options options = world_options(rank, 2);
     options.backend = DDP_BACKEND_NCCL;
     options.rendezvous_timeout_ms = 800;
-    options.rank = rank;
-    options.world_size = 2;
     options.device_index = rank;
     const int64_t ms = ms_of([&] {
       try {
@@ -47,10 +44,8 @@ ddp_case(a_rank_that_nccl_waits_for_is_named) {
   const FakeGpus gpus;
   fake_gpu::let_die({1, 1, [] {}});
   run_ranks(3, [&](int rank) {
-    ddp_group_options options = world_options();
+    ddp_group_options options = world_options(rank, 3);
     options.rendezvous_timeout_ms = 800;
-    options.rank = rank;
-    options.world_size = 3;
     options.device_index = rank;
     const auto group = group::Group::create("local://hangs-in-nccl", options);
     const int64_t ms = ms_of([&] {
@@ -71,10 +66,8 @@ ddp_case(a_rank_that_ends_while_nccl_connects_is_named_at_once) {
     fake_gpu::delay_nccl(fake_gpu::NcclCall::kInit, 1, -1);
     std::atomic<int64_t> ended_ns{0};
     run_ranks(2, [&](int rank) {
-      ddp_group_options options = world_options();
+      ddp_group_options options = world_options(rank, 2);
       options.rendezvous_timeout_ms = 30'000;
-      options.rank = rank;
-      options.world_size = 2;
       options.device_index = rank;
       const auto group = group::Group::create("local://ends-in-nccl", options);
       std::thread ends;
@@ -96,8 +89,7 @@ ddp_case(a_rank_that_ends_while_nccl_connects_is_named_at_once) {
 /// As on a loaded node, where all ranks of it go through NCCL's end together.
 ddp_case(leaving_waits_for_a_slow_end_of_nccl) {
   for (const fake_gpu::NcclCall call : {fake_gpu::NcclCall::kFinalize, fake_gpu::NcclCall::kDestroy}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       SmallGpuModel world(group, rank);
       world.first_pass();
       fake_gpu::delay_nccl(call, rank, 1500);
@@ -105,7 +97,6 @@ ddp_case(leaving_waits_for_a_slow_end_of_nccl) {
       expect_equal(fake_gpu::calls("nccl.comm_destroy", rank), int64_t{1}, "ended in order");
       expect_equal(fake_gpu::live(rank).communicators, int64_t{0}, "communicators that are left");
     });
-    FakeGpus::expect_nothing_left();
   }
 }
 
@@ -125,7 +116,7 @@ ddp_case(leaving_is_bounded_when_nccl_blocks) {
 }
 
 ddp_case(a_rank_that_is_lost_ends_the_wait_for_nccls_end) {
-  const FakeGpus gpus;
+  const FakeGpus gpus;  // the communicator of the lost rank stays
   run_gpu_groups(2, [&](group::Group& group, int rank) {
     SmallGpuModel world(group, rank);
     world.first_pass();
@@ -142,8 +133,7 @@ ddp_case(a_rank_that_is_lost_ends_the_wait_for_nccls_end) {
 /// A pass is enqueued on both ranks, and the models go while the devices have not come to it.
 ddp_case(a_model_may_go_while_its_pass_is_under_way) {
   for (const bool shard : {false, true}) {
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
+    run_on_gpus(2, [&](group::Group& group, int rank) {
       auto world = std::make_unique<SmallGpuModel>(group, rank);
       const auto model = std::shared_ptr<model::Model>(&world->model, [](model::Model*) {});
       SgdOptions options;
@@ -175,8 +165,7 @@ ddp_case(a_model_may_go_while_its_pass_is_under_way) {
 
 /// As a finalizer of a language does: a thread that has made no GPU current, and must not begin to use GPU 0.
 ddp_case(what_a_fresh_thread_destroys_touches_no_other_gpu) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     const GpuArray value(rank, kCount * 4);
     auto model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}),

@@ -12,7 +12,6 @@
 #include "parts/model_pass.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -8,7 +8,6 @@
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

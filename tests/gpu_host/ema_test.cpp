@@ -6,7 +6,6 @@
 #include "device/cpu/update_kernels.hpp"
 #include "gpu_host/placed_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

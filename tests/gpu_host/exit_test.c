@@ -65,7 +65,6 @@ static void end(rank *self) {
 static void train(rank *self) {
   const int32_t index = self->index;
   void *stream = NULL, *value = NULL;
-  ddp_model *model = NULL;
   ddp_optimizer *adam = NULL;
   groups[index] = self->group;
   check_true(gpu()->set_device(index) == 0);
@@ -73,7 +72,7 @@ static void train(rank *self) {
   check_true(gpu()->stream_create(&stream, 0) == 0);
   check_true(gpu()->fill(value, 0, kCount * 4, stream) == 0);
   const ddp_tensor tensor = {value, DDP_F32, DDP_CUDA, index, 1, {kCount}};
-  check_ok(ddp_model_create(self->group, NULL, &model));
+  ddp_model *model = new_model(self->group, NULL);
   check_ok(ddp_model_add_parameter(model, "w", &tensor, NULL, NULL));
   check_ok(ddp_model_commit(model, stream));
   check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &adam));

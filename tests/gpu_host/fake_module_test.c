@@ -82,9 +82,8 @@ check_case(a_program_that_leaves_violations_fails_where_that_is_asked_for) {
 /* Makes a context, after which no fork may use the fake GPU. */
 check_case(libddp_opens_this_copy) {
   ddp_fake_gpu_reset(1, 0);
-  ddp_group_options options;
   ddp_group *group = NULL;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = 0;
   options.world_size = 1;
   options.device_index = 0;

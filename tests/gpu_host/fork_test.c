@@ -37,9 +37,8 @@ static void destroy(const training *of) {
 static void destroy_at_exit(void) { destroy(&left_at_exit); }
 
 static ddp_group *make_gpu_group(const char *place, int32_t index) {
-  ddp_group_options options;
   ddp_group *group = NULL;
-  check_ok(ddp_group_options_init(&options, sizeof options));
+  check_defaults(group_options, options);
   options.rank = options.device_index = index;
   options.world_size = kRanks;
   options.backend = DDP_BACKEND_NCCL;

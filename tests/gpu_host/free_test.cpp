@@ -8,12 +8,11 @@
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-class FreesAtOnce {
+class FreesAtOnce : NotCopied {
  public:
   FreesAtOnce() {
     fake_gpu::Options options;
@@ -23,8 +22,6 @@ class FreesAtOnce {
     gpu::set_table(&fake_gpu::table());
   }
   ~FreesAtOnce() { gpu::set_table(nullptr); }
-  FreesAtOnce(const FreesAtOnce&) = delete;
-  FreesAtOnce& operator=(const FreesAtOnce&) = delete;
 };
 
 /// A model with an optimizer, destroyed behind a pass and a step that its stream has not come to.
@@ -47,9 +44,7 @@ void run_on(int size, int64_t timeout_ms, const std::function<void(std::shared_p
   static std::atomic<int> next{0};
   const std::string place = "local://free-" + std::to_string(next++);
   run_ranks(size, [&](int rank) {
-    ddp_group_options options = world_options();
-    options.rank = rank;
-    options.world_size = size;
+    ddp_group_options options = world_options(rank, size);
     options.device_index = rank;
     options.timeout_ms = timeout_ms;
     expect(fake_gpu::table().set_device(rank) == 0, "a GPU");
@@ -67,8 +62,7 @@ ddp_case(what_is_destroyed_is_waited_for) {
       group->close();
       group.reset();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include "gpu_host/placed_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

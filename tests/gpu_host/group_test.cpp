@@ -6,7 +6,6 @@
 #include "group/gpu.hpp"
 #include "support/gpu_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -78,8 +77,7 @@ ddp_case(different_calls_are_a_mismatch_before_nccl_waits) {
 }
 
 ddp_case(the_mean_of_whole_numbers_and_mixed_places_are_refused) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     GpuArray array(rank, 400);
     expect_contains(
         expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
@@ -92,7 +90,6 @@ ddp_case(the_mean_of_whole_numbers_and_mixed_places_are_refused) {
         "both in host memory");
     group.barrier();
   });
-  FakeGpus::expect_nothing_left();
 }
 
 ddp_case(a_group_for_nccl_says_so_and_lends_gpu_memory) {

@@ -6,7 +6,6 @@
 #include "gpu_host/trained_in_place.hpp"
 #include "group/gpu.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -17,7 +16,7 @@ int64_t sum_of(const std::vector<int64_t>& counts) {
   return sum;
 }
 
-void a_step_takes_few_calls(void**) {
+ddp_case(a_step_takes_few_calls) {
   struct Case {
     InPlaceWays ways;
     int64_t most;
@@ -27,8 +26,7 @@ void a_step_takes_few_calls(void**) {
                             Case{{.shard = true, .in_backward = true}, 69}}) {
     ways.counts = gpt2(256);
     ways.smaller = 256;
-    const FakeGpus gpus;
-    run_gpu_groups(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
+    run_on_gpus(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
       InPlaceTrained trained(group, rank, ways);
       for (int step = 0; step < 3; ++step) trained.train(step);
       const auto program = static_cast<int64_t>(ways.counts.size());
@@ -47,17 +45,15 @@ void a_step_takes_few_calls(void**) {
              std::to_string(all) + " calls, " + std::to_string(program) + " of the program taken off:" + detail);
       group.barrier();
     });
-    FakeGpus::expect_correct();
   }
 }
 
 /// Within a pass, and in the step if the program says so, the update divides the sums that it reads: no launch divides a
 /// bucket, and the gradients are means all the same.
-void updates_divide_the_sums_that_they_read(void**) {
+ddp_case(updates_divide_the_sums_that_they_read) {
   for (const int ranks : {2, 3})
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
-      const FakeGpus gpus;
-      run_gpu_groups(ranks, [&, &shard = shard, &in_backward = in_backward](group::Group& group, int rank) {
+      run_on_gpus(ranks, [&, &shard = shard, &in_backward = in_backward](group::Group& group, int rank) {
         InPlaceWays ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
         InPlaceTrained plain(group, rank, ways);
         ways.in_backward = in_backward;
@@ -85,14 +81,12 @@ void updates_divide_the_sums_that_they_read(void**) {
           group.barrier();
         }
       });
-      FakeGpus::expect_correct();
     }
 }
 
 /// A frozen parameter has a mean as well, though nothing updates it; and so have all where a step needs the whole gradient.
-void gradients_that_no_step_divides_are_means(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+ddp_case(gradients_that_no_step_divides_are_means) {
+  run_on_gpus(3, [&](group::Group& group, int rank) {
     InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
     InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
     InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
@@ -111,23 +105,26 @@ void gradients_that_no_step_divides_are_means(void**) {
     }
     group.barrier();
   });
-  FakeGpus::expect_correct();
+}
+
+/// Bytes a parameter above its value after two steps, and the calls of the last one without the writes of gradients.
+double bytes_above(group::Group& group, int rank, const InPlaceWays& ways, int64_t* calls = nullptr) {
+  group.gpu().connect();
+  group.barrier();
+  const int64_t before = fake_gpu::live(rank).bytes;
+  InPlaceTrained trained(group, rank, ways);
+  for (int step = 0; step < 2; ++step) trained.train(step);
+  if (calls != nullptr) *calls = fake_gpu::enqueued(rank) - static_cast<int64_t>(ways.counts.size());
+  group.barrier();
+  return static_cast<double>(fake_gpu::live(rank).bytes - before) / static_cast<double>(sum_of(ways.counts)) - 4;
 }
 
 /// Bytes above the values for AdamW in F32: the gradient, and two moments divided by the ranks.
-void memory_is_divided_by_the_ranks(void**) {
+ddp_case(memory_is_divided_by_the_ranks) {
   for (const int ranks : {1, 2, 4})
     for (const bool shard : {false, true}) {
-      const FakeGpus gpus;
-      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
-        group.gpu().connect();
-        group.barrier();
-        const int64_t before = fake_gpu::live(rank).bytes;
-        InPlaceTrained trained(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
-        for (int step = 0; step < 2; ++step) trained.train(step);
-        group.barrier();
-        const double elements = static_cast<double>(sum_of(trained.ways.counts));
-        const double above = static_cast<double>(fake_gpu::live(rank).bytes - before) / elements - 4;
+      run_on_gpus(ranks, [&](group::Group& group, int rank) {
+        const double above = bytes_above(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
         const double ideal = 4 + 8.0 / (shard ? ranks : 1);
         if (rank == 0)
           print_message("%d ranks%s: %.2f bytes a parameter above its value\n", ranks, shard ? ", sharded" : "", above);
@@ -138,42 +135,25 @@ void memory_is_divided_by_the_ranks(void**) {
 }
 
 /// What takes back a step within the pass is divided too: value and moments, of a rank's slice.
-void memory_to_take_a_step_back_is_divided(void**) {
+ddp_case(memory_to_take_a_step_back_is_divided) {
   constexpr int kRanks = 4;
-  const FakeGpus gpus;
-  run_gpu_groups(kRanks, [&](group::Group& group, int rank) {
-    group.gpu().connect();
-    group.barrier();
-    const int64_t before = fake_gpu::live(rank).bytes;
-    InPlaceTrained trained(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
-    for (int step = 0; step < 2; ++step) trained.train(step);
-    group.barrier();
-    const double elements = static_cast<double>(sum_of(trained.ways.counts));
-    const double above = static_cast<double>(fake_gpu::live(rank).bytes - before) / elements - 4;
+  run_on_gpus(kRanks, [&](group::Group& group, int rank) {
+    const double above = bytes_above(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
     if (rank == 0) print_message("%d ranks, in backward: %.2f bytes a parameter above its value\n", kRanks, above);
     expect(above <= (4 + 8 + 12.0 / kRanks) * 1.02, "bytes a parameter above its value: " + std::to_string(above));
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
 /// 1,000 parameters of 1 to 40 elements cost no call each, and 30 to 36 bytes an element: src/optim/README.md lists them.
-void tiny_parameters_cost_little(void**) {
+ddp_case(tiny_parameters_cost_little) {
   std::vector<int64_t> counts;
   for (int tiny = 0; tiny < 1000; ++tiny) counts.push_back(1 + tiny % 40);
   for (const int ranks : {2, 4})
     for (const bool shard : {false, true}) {
-      const FakeGpus gpus;
-      run_gpu_groups(ranks, [&](group::Group& group, int rank) {
-        group.gpu().connect();
-        group.barrier();
-        const int64_t before = fake_gpu::live(rank).bytes;
-        InPlaceTrained trained(group, rank, {.shard = shard, .counts = counts, .smaller = 1});
-        for (int step = 0; step < 2; ++step) trained.train(step);
-        const int64_t calls = fake_gpu::enqueued(rank) - static_cast<int64_t>(counts.size());
-        group.barrier();
-        const double above =
-            static_cast<double>(fake_gpu::live(rank).bytes - before) / static_cast<double>(sum_of(counts)) - 4;
+      run_on_gpus(ranks, [&](group::Group& group, int rank) {
+        int64_t calls = 0;
+        const double above = bytes_above(group, rank, {.shard = shard, .counts = counts, .smaller = 1}, &calls);
         if (rank == 0)
           print_message("%d ranks%s, 1,000 tiny parameters: %lld calls a step, %.2f bytes a parameter above its value\n",
                         ranks, shard ? ", sharded" : "", static_cast<long long>(calls), above);
@@ -181,18 +161,16 @@ void tiny_parameters_cost_little(void**) {
         expect(above <= (shard ? 32 : 37), "bytes a parameter above its value: " + std::to_string(above));
         group.barrier();
       });
-      FakeGpus::expect_correct();
     }
 }
 
 /// Every way of stepping gives the values of the plainest one. Two and four ranks and whole numbers: every order of adding
 /// gives one mean.
-void every_way_gives_the_same_values(void**) {
+ddp_case(every_way_gives_the_same_values) {
   std::vector<int64_t> counts = {70'001, 7, 5000, 1, 1024, 3000, 64, 0, 20'000, 900, 513, 514, 40'000};
   for (int tiny = 0; tiny < 40; ++tiny) counts.push_back(1 + tiny);
   for (const int ranks : {2, 4}) {
-    const FakeGpus gpus;
-    run_gpu_groups(ranks, [&](group::Group& group, int rank) {
+    run_on_gpus(ranks, [&](group::Group& group, int rank) {
       std::vector<std::unique_ptr<InPlaceTrained>> all;
       for (const bool own : {false, true})
         for (const bool shard : {false, true})
@@ -206,14 +184,12 @@ void every_way_gives_the_same_values(void**) {
           expect(all[way]->value(p) == all[0]->value(p), "way " + std::to_string(way) + ", parameter " + std::to_string(p));
       group.barrier();
     });
-    FakeGpus::expect_correct();
   }
 }
 
 /// An update within the pass does not hold up the reduction of the next bucket.
-void updates_run_beside_reductions(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(updates_run_beside_reductions) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     InPlaceTrained trained(group, rank, {.in_backward = true});
     for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
     std::vector<void*> beside;
@@ -234,22 +210,6 @@ void updates_run_beside_reductions(void**) {
     trained.optimizer->step(trained.stream.get());
     trained.stream.synchronize();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_step_takes_few_calls),
-      ddp_test(updates_divide_the_sums_that_they_read),
-      ddp_test(gradients_that_no_step_divides_are_means),
-      ddp_test(memory_is_divided_by_the_ranks),
-      ddp_test(memory_to_take_a_step_back_is_divided),
-      ddp_test(tiny_parameters_cost_little),
-      ddp_test(every_way_gives_the_same_values),
-      ddp_test(updates_run_beside_reductions),
-  };
-  return cmocka_run_group_tests_name("gpu_in_place", tests, nullptr, nullptr);
-}

@@ -6,7 +6,6 @@
 #include "gpu_host/small_model.hpp"
 #include "support/own_threads.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -36,8 +35,7 @@ ddp_case(the_watch_may_come_back_after_its_group_is_gone) {
   });
   expect_contains(library_threads(), "ddp-nccl-watch");
   expect_no_library_threads("the watch", 10'000);
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// The end of a broken communicator takes longer than the longest wait.
@@ -52,8 +50,7 @@ ddp_case(nccl_may_end_after_its_group_is_gone) {
   });
   expect_contains(library_threads(), "ddp-nccl-end");
   expect_no_library_threads("the end of NCCL", 10'000);
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// It never ends: its objects are kept for ever, and the next group works.

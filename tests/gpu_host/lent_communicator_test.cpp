@@ -9,7 +9,6 @@
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -23,14 +22,12 @@ std::array<char, DDP_NCCL_ID_BYTES> new_id() {
 }
 
 /// A communicator of the program, on the calling thread's device.
-class OwnComm {
+class OwnComm : NotCopied {
  public:
   OwnComm(int size, const std::array<char, DDP_NCCL_ID_BYTES>& id, int rank) {
     expect(nccl().comm_init(&comm_, size, id.data(), rank, "of the program", 0) < 8, "a communicator");
     settle();
   }
-  OwnComm(const OwnComm&) = delete;
-  OwnComm& operator=(const OwnComm&) = delete;
   ~OwnComm() {
     if (comm_ == nullptr) return;
     static_cast<void>(nccl().comm_finalize(comm_));
@@ -52,9 +49,7 @@ class OwnComm {
 };
 
 ddp_group_options options_of(int rank, int size, void* comm) {
-  ddp_group_options options = world_options();
-  options.rank = rank;
-  options.world_size = size;
+  ddp_group_options options = world_options(rank, size);
   options.device_index = rank;
   options.nccl_comm = comm;
   return options;
@@ -104,8 +99,7 @@ ddp_case(a_lent_communicator_trains_and_stays) {
       stream.synchronize();
       expect_equal(word.peek<float>()[0], 3.0F, "the program goes on with it");
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
@@ -129,8 +123,7 @@ ddp_case(another_rank_size_or_gpu_is_refused_on_all_ranks) {
     const OwnComm far(2, elsewhere, rank);
     expect_refused("local://far", options_of(rank, 2, far.get()), DDP_ERROR_INVALID_ARGUMENT, "nccl_comm is on GPU 2");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(all_ranks_lend_one_or_none) {
@@ -260,8 +253,7 @@ ddp_case(a_sub_group_makes_its_own) {
     group->barrier();
   });
   unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(max_ctas_come_to_nccl_and_are_equal) {

@@ -8,7 +8,6 @@
 #include "support/gpu_world.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -40,7 +39,7 @@ std::vector<double> numbers_of(ddp_dtype dtype, ddp_reduce op, int rank, int64_t
   return numbers;
 }
 
-void collectives_have_the_bits_of_host_memory(void**) {
+ddp_case(collectives_have_the_bits_of_host_memory) {
   constexpr int64_t kCount = 102;  // in all; for 2 and 3 ranks
   for (const int size : {2, 3}) {
     const FakeGpus gpus(5);
@@ -77,8 +76,7 @@ void collectives_have_the_bits_of_host_memory(void**) {
         }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
@@ -122,7 +120,7 @@ std::string trained(group::Group& group, int rank, ddp_dtype dtype, const Way& w
 }
 
 /// Three ranks: a third of a whole number is no number of F32, so a product with a rounded third shows.
-void passes_have_the_bits_of_host_memory(void**) {
+ddp_case(passes_have_the_bits_of_host_memory) {
   for (const int size : {2, 3}) {
     const FakeGpus gpus(6);
     run_gpu_groups(size, [&](group::Group& group, int rank) {
@@ -135,13 +133,12 @@ void passes_have_the_bits_of_host_memory(void**) {
         }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
 /// 256 and ones on the other ranks: BF16 would lose each of them.
-void sixteen_bits_may_be_added_as_f32(void**) {
+ddp_case(sixteen_bits_may_be_added_as_f32) {
   const FakeGpus gpus(7);
   run_gpu_groups(4, [&](group::Group& group, int rank) {
     for (const ddp_dtype dtype : {DDP_BF16, DDP_F16})
@@ -152,14 +149,7 @@ void sixteen_bits_may_be_added_as_f32(void**) {
       }
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {ddp_test(collectives_have_the_bits_of_host_memory),
-                              ddp_test(passes_have_the_bits_of_host_memory), ddp_test(sixteen_bits_may_be_added_as_f32)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

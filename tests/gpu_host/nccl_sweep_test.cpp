@@ -6,7 +6,6 @@
 
 #include "gpu_host/swept_training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -28,8 +27,7 @@ std::array<std::vector<std::string>, kRanks> run_well(SweptWorld& world) {
   fake_gpu::clear_log();
   world.run();
   for (const SweptStory& story : world.stories) expect_equal(story.text, std::string(), "nothing fails");
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
   return {nccl_calls(0), nccl_calls(1)};
 }
 
@@ -170,7 +168,7 @@ bool releases(const std::string& what) {
   return false;
 }
 
-void a_rank_may_end_in_any_call_of_nccl(void**) {
+ddp_case(a_rank_may_end_in_any_call_of_nccl) {
   sweep(0, [](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
     const FakeGpus gpus;
     world.lend();
@@ -186,7 +184,7 @@ void a_rank_may_end_in_any_call_of_nccl(void**) {
 }
 
 /// No rank reports it: the others fail when the time is up.
-void a_rank_may_stay_in_any_call_of_nccl(void**) {
+ddp_case(a_rank_may_stay_in_any_call_of_nccl) {
   sweep(1, [](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
     if (nth % (2 * stride()) >= stride()) return;  // it takes its time
     const FakeGpus gpus;
@@ -201,7 +199,7 @@ void a_rank_may_stay_in_any_call_of_nccl(void**) {
   });
 }
 
-void any_call_of_nccl_may_fail(void**) {
+ddp_case(any_call_of_nccl_may_fail) {
   for (const int32_t kind : {DDP_NCCL_REMOTE, DDP_NCCL_FAILED})
     sweep(kind, [kind](SweptWorld& world, const SweptWorld& good, int64_t nth, const std::string& what) {
       const FakeGpus gpus;
@@ -226,12 +224,3 @@ void any_call_of_nccl_may_fail(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_may_end_in_any_call_of_nccl),
-      ddp_test(a_rank_may_stay_in_any_call_of_nccl),
-      ddp_test(any_call_of_nccl_may_fail),
-  };
-  return cmocka_run_group_tests_name("gpu_nccl_sweep", tests, nullptr, nullptr);
-}

@@ -8,7 +8,6 @@
 #include "device/cpu/arrays.hpp"
 #include "gpu_host/placed_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

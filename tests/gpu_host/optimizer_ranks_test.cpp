@@ -7,10 +7,9 @@
 
 #include "model/gradients.hpp"
 #include "optim/ema.hpp"
-#include "support/suite.hpp"
+#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -30,14 +29,11 @@ Ways ways_of(Home home, bool shard, bool in_backward = false, bool master_weight
   return ways;
 }
 
-void train(Training& world, int step) {
-  world.pass(world.group.rank(), step);
-  world.step();
-}
+void train(Training& world, int step) { world.train(world.group.rank(), step); }
 
 void on_two_gpus(const std::function<void(group::Group&, int)>& body) { run_on(Path::kGpu, 2, body); }
 
-void a_void_pass_is_taken_back_everywhere(void**) {
+ddp_case(a_void_pass_is_taken_back_everywhere) {
   for (const bool shard : {false, true})
     for (const Home home : {Home::kGpu, Home::kBoth})
       on_two_gpus([&](group::Group& group, int rank) {
@@ -60,7 +56,7 @@ void a_void_pass_is_taken_back_everywhere(void**) {
       });
 }
 
-void gradients_that_are_not_finite_are_met_alike(void**) {
+ddp_case(gradients_that_are_not_finite_are_met_alike) {
   for (const bool shard : {false, true})
     for (const Home home : {Home::kGpu, Home::kBoth})
       on_two_gpus([&](group::Group& group, int rank) {
@@ -84,7 +80,7 @@ void gradients_that_are_not_finite_are_met_alike(void**) {
       });
 }
 
-void norms_of_slices_are_those_of_the_whole(void**) {
+ddp_case(norms_of_slices_are_those_of_the_whole) {
   for (const Home home : {Home::kGpu, Home::kBoth})
     on_two_gpus([&](group::Group& group, int) {
       Training whole(group, Rule::kAdamW, ways_of(Home::kHost, false)), sliced(group, Rule::kAdamW, ways_of(home, true));
@@ -97,9 +93,8 @@ void norms_of_slices_are_those_of_the_whole(void**) {
     });
 }
 
-void steps_and_averages_after_a_failure_change_nothing(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+ddp_case(steps_and_averages_after_a_failure_change_nothing) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     Training world(group, Rule::kAdamW, ways_of(Home::kGpu, false));
     optim::Ema ema(world.model, {0.5});
     train(world, 0);
@@ -129,11 +124,9 @@ void steps_and_averages_after_a_failure_change_nothing(void**) {
     expect(world.state() == state, "no state has changed");
     expect(world.read(ema.state_tensors()[0].tensor) == averages, "no average has changed");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
-void after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for(void**) {
+ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {
   for (const auto& [shard, in_backward] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
     on_two_gpus([s = shard, b = in_backward](group::Group& group, int rank) {
       Training world(group, Rule::kAdamW, ways_of(Home::kGpu, s, b));
@@ -153,12 +146,3 @@ void after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for(void**)
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  Suite suite(argc, argv);
-  suite.alone({ddp_named(a_void_pass_is_taken_back_everywhere), ddp_named(gradients_that_are_not_finite_are_met_alike),
-               ddp_named(norms_of_slices_are_those_of_the_whole),
-               ddp_named(steps_and_averages_after_a_failure_change_nothing),
-               ddp_named(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for)});
-  return suite.run();
-}

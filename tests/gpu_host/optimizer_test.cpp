@@ -15,7 +15,6 @@
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

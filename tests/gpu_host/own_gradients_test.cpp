@@ -11,7 +11,6 @@
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

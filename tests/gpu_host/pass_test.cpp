@@ -8,7 +8,6 @@
 #include "model/uneven.hpp"
 #include "support/gpu_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -174,8 +173,7 @@ ddp_case(one_rank_needs_no_nccl_and_launches_nothing) {
       expect_equal(fake_gpu::calls(work), int64_t{0}, work);
     world.expect_mean(1, 0, 1, "one rank");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on) {

@@ -21,26 +21,23 @@ namespace ddp::test {
 using PlacedBytes = std::vector<std::byte>;
 
 /// The fake GPU is new, and at the end nothing of it is left and nothing went wrong.
-template <void (*Body)(void**)>
-void on_fake_gpu(void** state) {
+inline void on_fake_gpu(void (*body)()) {
   fake_gpu::reset();
   gpu::set_table(&fake_gpu::table());
-  Body(state);
+  body();
   gpu::set_table(nullptr);
   for (const std::string& text : fake_gpu::violations()) print_error("%s\n", text.c_str());
   expect_equal(fake_gpu::violations().size(), size_t{0}, "violations");
   expect_equal(fake_gpu::live().total(), 0, "things of the GPU that are left");
 }
-#define fake_gpu_host_case(function)                                                                   \
-  void function(void**);                                                                               \
-  [[maybe_unused]] const bool function##_is_listed =                                                   \
-      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<ddp::test::on_fake_gpu<function>>); \
-  void function(void**)
+#define fake_gpu_host_case(function)                                                       \
+  void function();                                                                         \
+  [[maybe_unused]] const bool function##_is_listed =                                       \
+      ddp::test::list_case(__FILE__, #function, [] { ddp::test::on_fake_gpu(function); }); \
+  void function()
 
 inline std::shared_ptr<group::Group> lone_group() {
-  ddp_group_options options = world_options();
-  options.rank = 0;
-  options.world_size = 1;
+  ddp_group_options options = world_options(0, 1);
   options.device_index = 0;
   return group::Group::create("local://alone", options);
 }

@@ -3,14 +3,12 @@
 #include "gpu_host/small_model.hpp"
 #include "group/request.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
-  FakeGpus gpus;
-  run_gpu_groups(2, [](group::Group& group, int rank) {
+  run_on_gpus(2, [](group::Group& group, int rank) {
     SmallGpuModel small(group, rank);
     GpuArray data(rank, kCount * 4);
     data.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
@@ -34,7 +32,6 @@ ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
     expect(fake_gpu::wait_idle(5000), "the GPU ends it");
     expect(data.peek<float>() == std::vector<float>(kCount, 3), "the sum");
   });
-  FakeGpus::expect_correct();
 }
 
 }  // namespace

@@ -157,9 +157,7 @@ inline std::vector<std::vector<float>> oracle(const RecoverableWay& way, const s
     const std::vector<std::vector<float>> begin = std::exchange(values, {});
     const auto state_before = std::exchange(state, {});
     run_ranks(size, [&, n = size, count = steps](int rank) {
-      ddp_group_options mine = world_options();
-      mine.rank = rank;
-      mine.world_size = n;
+      ddp_group_options mine = world_options(rank, n);
       RecoverableTrainee t(group::Group::create(place.c_str(), mine), way, -1);
       for (size_t p = 0; p < begin.size(); ++p) t.write(p, begin[p]);
       const std::vector<model::StateTensor> tensors = t.optimizer->state_tensors();

@@ -5,7 +5,6 @@
 
 #include "gpu_host/reproducible_trainee.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -41,8 +40,7 @@ ddp_case(between_hosts_gpus_are_refused_and_host_memory_is_not) {
     static_cast<void>(trained(group, DDP_F32, Way{}, false));
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(on_one_host_and_without_the_option_they_are_not) {
@@ -50,8 +48,7 @@ ddp_case(on_one_host_and_without_the_option_they_are_not) {
     const FakeGpus gpus;
     run_on_hosts(reproducible != 0 ? "7,7,7" : "0,1,1", 3, reproducible,
                  [](group::Group& group, int rank) { sum_on_gpu(group, rank, 3); });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 

@@ -6,12 +6,11 @@
 #include "nccl/shared_engine.hpp"
 #include "nccl/tree_sum.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-void collectives_have_the_bits_of_host_memory(void**) {
+ddp_case(collectives_have_the_bits_of_host_memory) {
   for (const int size : {1, 2, 3, 5}) {
     const FakeGpus gpus(5);
     run_reproducible(size, [&](group::Group& group, int rank) {
@@ -45,13 +44,12 @@ void collectives_have_the_bits_of_host_memory(void**) {
           }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
 /// More than the memory for blocking collectives holds at once.
-void a_large_tensor_is_summed_in_parts(void**) {
+ddp_case(a_large_tensor_is_summed_in_parts) {
   constexpr int64_t kEach = (int64_t{3} << 20) + 5;
   const FakeGpus gpus;
   run_reproducible(3, [&](group::Group& group, int rank) {
@@ -73,7 +71,7 @@ void a_large_tensor_is_summed_in_parts(void**) {
 }
 
 /// More than the group's memory holds: it grows, and earlier users of it continue.
-void a_large_bucket_is_summed_at_once(void**) {
+ddp_case(a_large_bucket_is_summed_at_once) {
   constexpr int64_t kSlice = int64_t{3} << 20;
   const FakeGpus gpus;
   run_reproducible(3, [&](group::Group& group, int rank) {
@@ -98,9 +96,8 @@ void a_large_bucket_is_summed_at_once(void**) {
 }
 
 /// From three ranks on.
-void without_the_option_the_bits_are_nccls(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups_with(3, with_reproducible(0), [&](group::Group& group, int rank) {
+ddp_case(without_the_option_the_bits_are_nccls) {
+  run_on_gpus(3, with_reproducible(0), [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
     GroupBytes whole = random_numbers(DDP_F32, 1000, static_cast<uint64_t>(rank));
     GpuArray all(rank, static_cast<int64_t>(whole.size()));
@@ -111,10 +108,9 @@ void without_the_option_the_bits_are_nccls(void**) {
     expect(all.peek<std::byte>() != whole, "an all-reduce");
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
-void ranks_that_differ_are_told(void**) {
+ddp_case(ranks_that_differ_are_told) {
   const FakeGpus gpus;
   static std::atomic<int> next{0};
   const std::string place = "local://reproducible-" + std::to_string(next++);
@@ -129,14 +125,3 @@ void ranks_that_differ_are_told(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(collectives_have_the_bits_of_host_memory),
-      ddp_test(a_large_tensor_is_summed_in_parts),
-      ddp_test(a_large_bucket_is_summed_at_once),
-      ddp_test(without_the_option_the_bits_are_nccls),
-      ddp_test(ranks_that_differ_are_told),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -3,7 +3,6 @@
 // gradients and the optimizer's state.
 #include "gpu_host/reproducible_trainee.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -20,7 +19,7 @@ std::vector<Way> all_ways() {
   return ways;
 }
 
-void trained_models_have_the_bits_of_host_memory(void**) {
+ddp_case(trained_models_have_the_bits_of_host_memory) {
   for (const int size : {1, 2, 3, 4, 5}) {
     const FakeGpus gpus(static_cast<uint64_t>(size));
     run_reproducible(size, [&](group::Group& group, int rank) {
@@ -34,12 +33,11 @@ void trained_models_have_the_bits_of_host_memory(void**) {
       }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
-void terms_of_16_bits_have_the_bits_of_host_memory(void**) {
+ddp_case(terms_of_16_bits_have_the_bits_of_host_memory) {
   for (const int size : {3, 5}) {
     const FakeGpus gpus(7);
     run_reproducible(size, [&](group::Group& group, int) {
@@ -53,12 +51,11 @@ void terms_of_16_bits_have_the_bits_of_host_memory(void**) {
           }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
-void void_passes_and_ranks_out_of_data_do_as_in_host_memory(void**) {
+ddp_case(void_passes_and_ranks_out_of_data_do_as_in_host_memory) {
   const FakeGpus gpus(3);
   run_reproducible(3, [&](group::Group& group, int) {
     for (const bool weights : {false, true})
@@ -72,22 +69,19 @@ void void_passes_and_ranks_out_of_data_do_as_in_host_memory(void**) {
       }
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// From three ranks on.
-void without_the_option_the_bits_are_nccls(void**) {
-  const FakeGpus gpus;
-  run_gpu_groups_with(3, with_reproducible(0), [&](group::Group& group, int) {
+ddp_case(without_the_option_the_bits_are_nccls) {
+  run_on_gpus(3, with_reproducible(0), [&](group::Group& group, int) {
     expect(trained(group, DDP_F32, Way{}, true).values != trained(group, DDP_F32, Way{}, false).values, "a model");
     group.barrier();
   });
-  FakeGpus::expect_correct();
 }
 
 /// After the first steps nothing is allocated any more.
-void passes_allocate_nothing(void**) {
+ddp_case(passes_allocate_nothing) {
   const FakeGpus gpus;
   run_reproducible(3, [&](group::Group& group, int rank) {
     Way way;
@@ -107,14 +101,3 @@ void passes_allocate_nothing(void**) {
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(trained_models_have_the_bits_of_host_memory),
-      ddp_test(terms_of_16_bits_have_the_bits_of_host_memory),
-      ddp_test(void_passes_and_ranks_out_of_data_do_as_in_host_memory),
-      ddp_test(without_the_option_the_bits_are_nccls),
-      ddp_test(passes_allocate_nothing),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

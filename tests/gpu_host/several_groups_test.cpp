@@ -7,7 +7,6 @@
 #include "group/gpu.hpp"
 #include "group/split.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -15,7 +14,7 @@ namespace {
 constexpr const char* kVariable = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
 /// GPUs on which one collective has room at a time.
-class FullGpus {
+class FullGpus : NotCopied {
  public:
   FullGpus() {
     fake_gpu::Options options;
@@ -25,8 +24,6 @@ class FullGpus {
     gpu::set_table(&fake_gpu::table());
   }
   ~FullGpus() { gpu::set_table(nullptr); }
-  FullGpus(const FullGpus&) = delete;
-  FullGpus& operator=(const FullGpus&) = delete;
 };
 
 /// body(two groups of the same ranks, rank).
@@ -43,7 +40,7 @@ void run_two_groups(int size, const std::function<void(group::Group&, group::Gro
 
 /// Rank 0's GPU comes to the collective of the first group first, rank 1's to that of the second: each would wait for the
 /// other one, and leave the other one no room.
-void gpus_run_the_collectives_of_two_groups_in_one_order(void**) {
+ddp_case(gpus_run_the_collectives_of_two_groups_in_one_order) {
   const FullGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
     const GpuStream one(rank), two(rank);
@@ -63,12 +60,11 @@ void gpus_run_the_collectives_of_two_groups_in_one_order(void**) {
     expect(ended, "both collectives end");
     expect(a.peek<float>() == std::vector<float>(kCount, 2) && b.peek<float>() == std::vector<float>(kCount, 4), "the sums");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// What the first group has enqueued when the second one comes counts too.
-void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
+ddp_case(a_group_that_comes_later_waits_for_what_is_under_way) {
   const FullGpus gpus;
   run_gpu_groups(2, [](group::Group& first, int rank) {
     const GpuStream stream(rank);
@@ -91,11 +87,10 @@ void a_group_that_comes_later_waits_for_what_is_under_way(void**) {
     expect(a.peek<float>() == std::vector<float>(kCount, 2), "the sum");
     first.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
-void two_models_in_two_groups_train_beside_each_other(void**) {
+ddp_case(two_models_in_two_groups_train_beside_each_other) {
   const FullGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
     SmallGpuModel a(first, rank), b(second, rank);
@@ -109,11 +104,10 @@ void two_models_in_two_groups_train_beside_each_other(void**) {
         expect(read_on(each->stream, rank, each->grad.data(), kCount) == std::vector<float>(kCount, 1.5F), "the mean");
     }
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
-void a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch(void**) {
+ddp_case(a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch) {
   const FakeGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
     SmallGpuModel world(first, rank);
@@ -131,7 +125,7 @@ void a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch(void**) {
   });
 }
 
-void passes_that_mark_in_different_orders_are_a_mismatch(void**) {
+ddp_case(passes_that_mark_in_different_orders_are_a_mismatch) {
   const FakeGpus gpus;
   std::atomic<int> told{0};
   run_gpu_groups(2, [&](group::Group& first, int rank) {
@@ -153,7 +147,7 @@ void passes_that_mark_in_different_orders_are_a_mismatch(void**) {
 }
 
 /// Groups of which not all ranks are in the other one have no order to compare, and work all the same.
-void a_group_and_its_halves_work_on_the_same_gpus(void**) {
+ddp_case(a_group_and_its_halves_work_on_the_same_gpus) {
   const FullGpus gpus;
   run_gpu_groups(3, [](group::Group& all, int rank) {
     all.gpu().connect();
@@ -168,12 +162,11 @@ void a_group_and_its_halves_work_on_the_same_gpus(void**) {
     }
     all.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// Ranks leave a group when they like, and their earlier work in it counts as before.
-void groups_come_and_go_beside_a_pass(void**) {
+ddp_case(groups_come_and_go_beside_a_pass) {
   const FullGpus gpus;
   run_gpu_groups(2, [](group::Group& first, int rank) {
     SmallGpuModel world(first, rank);
@@ -194,12 +187,11 @@ void groups_come_and_go_beside_a_pass(void**) {
     }
     first.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// Captured work waits for no work outside of the capture, and for earlier work in the same capture.
-void a_captured_pass_holds_the_calls_of_another_group(void**) {
+ddp_case(a_captured_pass_holds_the_calls_of_another_group) {
   const FakeGpus gpus;
   run_two_groups(2, [](group::Group& first, group::Group& second, int rank) {
     SmallGpuModel world(first, rank);
@@ -227,12 +219,11 @@ void a_captured_pass_holds_the_calls_of_another_group(void**) {
     expect_equal(sum.peek<float>()[0], 16.0F, "four sums of two");
     expect_equal(world.grad.peek<float>()[0], 1.5F, "the mean");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// It would not run in one order on all ranks; the first group continues.
-void a_second_group_is_refused_where_nccl_keeps_no_order(void**) {
+ddp_case(a_second_group_is_refused_where_nccl_keeps_no_order) {
   const struct {
     int32_t version;
     const char *variable, *text;
@@ -266,18 +257,16 @@ void a_second_group_is_refused_where_nccl_keeps_no_order(void**) {
       expect_equal(read_on(world.stream, rank, world.grad.data(), 1)[0], 1.5F, "the mean in a group that came later");
       alone.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
     gpu::set_table(nullptr);
   }
   setenv(kVariable, "1", 1);
 }
 
 /// A group that broke has no more collectives, also while its object is there.
-void a_new_group_may_come_beside_one_that_broke(void**) {
+ddp_case(a_new_group_may_come_beside_one_that_broke) {
   unsetenv(kVariable);
-  const FakeGpus gpus;
-  run_gpu_groups(2, [](group::Group& first, int rank) {
+  run_on_gpus(2, [](group::Group& first, int rank) {
     SmallGpuModel world(first, rank);
     world.pass();
     first.barrier();
@@ -295,21 +284,6 @@ void a_new_group_may_come_beside_one_that_broke(void**) {
   setenv(kVariable, "1", 1);
 }
 
-}  // namespace
+ddp_before_cases(setenv(kVariable, "1", 1));
 
-int main() {
-  setenv(kVariable, "1", 1);
-  const CMUnitTest tests[] = {
-      ddp_test(gpus_run_the_collectives_of_two_groups_in_one_order),
-      ddp_test(a_group_that_comes_later_waits_for_what_is_under_way),
-      ddp_test(two_models_in_two_groups_train_beside_each_other),
-      ddp_test(a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch),
-      ddp_test(passes_that_mark_in_different_orders_are_a_mismatch),
-      ddp_test(a_group_and_its_halves_work_on_the_same_gpus),
-      ddp_test(groups_come_and_go_beside_a_pass),
-      ddp_test(a_captured_pass_holds_the_calls_of_another_group),
-      ddp_test(a_second_group_is_refused_where_nccl_keeps_no_order),
-      ddp_test(a_new_group_may_come_beside_one_that_broke),
-  };
-  return cmocka_run_group_tests_name("gpu_several_groups", tests, nullptr, nullptr);
-}
+}  // namespace

@@ -8,7 +8,6 @@
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -60,7 +59,7 @@ void every_call_fails_once(int size, int32_t kind, const std::function<void(Chec
     }
 }
 
-void after_any_failed_call_a_save_says_so_and_leaves_the_old_file(void**) {
+ddp_case(after_any_failed_call_a_save_says_so_and_leaves_the_old_file) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   for (const int size : {1, 2})
@@ -84,7 +83,7 @@ void after_any_failed_call_a_save_says_so_and_leaves_the_old_file(void**) {
     }
 }
 
-void after_any_failed_call_a_load_says_so(void**) {
+ddp_case(after_any_failed_call_a_load_says_so) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a");
   run_groups(1, [&](group::Group& group, int rank) {
@@ -101,10 +100,9 @@ void after_any_failed_call_a_load_says_so(void**) {
       });
 }
 
-void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {
+ddp_case(what_did_not_arrive_on_the_gpu_is_an_error_of_the_load) {
   const TemporaryFolder folder;
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     Checkpointed state(group, rank, Place::kGpu);
     group.gpu().connect();
     state.fill(1);
@@ -124,17 +122,6 @@ void what_did_not_arrive_on_the_gpu_is_an_error_of_the_load(void**) {
     state.expect_filled(1, "the next load");
     group.barrier();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(after_any_failed_call_a_save_says_so_and_leaves_the_old_file),
-      ddp_test(after_any_failed_call_a_load_says_so),
-      ddp_test(what_did_not_arrive_on_the_gpu_is_an_error_of_the_load),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

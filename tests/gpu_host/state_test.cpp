@@ -6,7 +6,6 @@
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -28,8 +27,7 @@ ddp_case(a_file_has_the_same_bytes_wherever_the_tensors_lie) {
         const std::string bytes = read_whole(folder.file("a"));
         if (wanted.empty()) wanted = bytes;
         expect(bytes == wanted, "size " + std::to_string(size) + ", place " + std::to_string(static_cast<int>(place)));
-        FakeGpus::expect_correct();
-        FakeGpus::expect_nothing_left();
+        FakeGpus::expect_clean();
       }
 }
 
@@ -54,8 +52,7 @@ ddp_case(a_file_is_loaded_wherever_the_tensors_lie) {
           state.expect_filled(6, "loaded on " + std::to_string(size));
           group.barrier();
         });
-        FakeGpus::expect_correct();
-        FakeGpus::expect_nothing_left();
+        FakeGpus::expect_clean();
       }
 }
 
@@ -99,8 +96,7 @@ ddp_case(saving_and_loading_wait_for_what_was_enqueued) {
     state.load(folder.file("a"));
     expect(state.world.lent("large").read() == saved, "and is in the file");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_part_is_loaded_and_one_rank_loads_alone) {

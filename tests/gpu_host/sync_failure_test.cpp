@@ -6,15 +6,13 @@
 #include "model/sync_buffers.hpp"
 #include "support/mixed_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
   for (const char* function : {"copy_bytes", "hash"}) {
-    const FakeGpus gpus;
-    run_gpu_groups(3, [&](group::Group& group, int rank) {
+    run_on_gpus(3, [&](group::Group& group, int rank) {
       MixedModel world(group, rank, Place::kGpu);
       world.model->commit(world.compute.get());
       world.compute.synchronize();
@@ -42,8 +40,7 @@ ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
 }
 
 ddp_case(an_average_that_breaks_off_changes_no_parameter) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();
@@ -65,12 +62,10 @@ ddp_case(an_average_that_breaks_off_changes_no_parameter) {
     world.compute.synchronize();
     world.expect_filled(rank, 3, "as before");
   });
-  FakeGpus::expect_nothing_left();
 }
 
 ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kGpu);
     world.model->commit(world.compute.get());
     world.compute.synchronize();

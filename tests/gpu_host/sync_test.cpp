@@ -12,7 +12,6 @@
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -29,8 +28,7 @@ ddp_case(commit_gives_the_values_of_rank_0) {
         world.expect_filled(0, 1, "the values of rank 0");
         group.barrier();
       });
-      FakeGpus::expect_correct();
-      FakeGpus::expect_nothing_left();
+      FakeGpus::expect_clean();
     }
 }
 
@@ -52,8 +50,7 @@ ddp_case(buffers_come_from_the_root_whatever_it_is) {
       group.barrier();
     }
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(buffers_on_a_gpu_are_sent_without_waiting_for_it) {
@@ -143,8 +140,7 @@ ddp_case(replicas_that_drift_are_made_equal) {
       }
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
@@ -185,8 +181,7 @@ ddp_case(a_rank_without_data_ends_with_the_newest_state) {
       world.expect_filled(7, 1 + last, "what the last rank had in the end");
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
@@ -236,8 +231,7 @@ ddp_case(moments_on_a_gpu_are_repaired_with_their_parameters) {
       expect(each == std::to_string(hash), "the same moments on all ranks");
     world.model->replicas().check(world.compute.get());
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_graph_cannot_hold_what_shares_memory) {
@@ -268,8 +262,7 @@ ddp_case(averages_are_those_of_all_ranks) {
       world.expect_averaged(size, 2);
       group.barrier();
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 

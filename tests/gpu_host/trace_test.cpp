@@ -15,7 +15,6 @@
 #include "support/group_procs.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -160,8 +159,7 @@ ddp_case(streams_have_rows_in_the_order_of_their_work) {
     });
     const Trace trace(folder);
     for (int rank = 0; rank < 2; ++rank) check_rank(trace, rank);
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 

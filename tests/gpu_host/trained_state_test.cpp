@@ -13,7 +13,6 @@
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -73,7 +72,7 @@ struct Trained {
   }
 };
 
-void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
+ddp_case(real_optimizers_and_averages_come_back_on_any_number_of_ranks) {
   const TemporaryFolder folder;
   std::string wanted;
   for (const Place place : kPlaces)
@@ -99,8 +98,7 @@ void real_optimizers_and_averages_come_back_on_any_number_of_ranks(void**) {
         if (wanted.empty()) wanted = read_whole(folder.file("c"));
         expect(read_whole(folder.file("c")) == wanted,
                "place " + std::to_string(static_cast<int>(place)) + ", size " + std::to_string(size));
-        FakeGpus::expect_correct();
-        FakeGpus::expect_nothing_left();
+        FakeGpus::expect_clean();
       }
 }
 
@@ -113,7 +111,7 @@ OwnedSpan only_part(const model::StateTensor& state, int rank) {
 }
 
 /// A load between a pass, which may have made the step, and its step.
-void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
+ddp_case(a_load_after_an_unstepped_pass_is_that_of_a_new_process) {
   const TemporaryFolder folder;
   for (const Place place : kPlaces)
     for (const bool shard : {false, true}) {
@@ -166,15 +164,13 @@ void a_load_after_an_unstepped_pass_is_that_of_a_new_process(void**) {
       });
       expect(read_whole(folder.file("b")) == read_whole(folder.file("c")),
              "as in a new process, place " + std::to_string(static_cast<int>(place)));
-      FakeGpus::expect_correct();
-      FakeGpus::expect_nothing_left();
+      FakeGpus::expect_clean();
     }
 }
 
-void commit_gives_what_rank_0_has_loaded_to_all(void**) {
+ddp_case(commit_gives_what_rank_0_has_loaded_to_all) {
   const TemporaryFolder folder;
-  const FakeGpus gpus;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
+  run_on_gpus(2, [&](group::Group& group, int rank) {
     {
       Trained first(group, rank, Place::kGpu, false);
       first.commit();
@@ -197,17 +193,6 @@ void commit_gives_what_rank_0_has_loaded_to_all(void**) {
     for (const std::string& each : group.gather("moments", text)) expect(each == text, "the same moments on all ranks");
     expect(mine.find_first_not_of('\0') != std::string::npos, "and they are those of the file");
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(real_optimizers_and_averages_come_back_on_any_number_of_ranks),
-      ddp_test(a_load_after_an_unstepped_pass_is_that_of_a_new_process),
-      ddp_test(commit_gives_what_rank_0_has_loaded_to_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -9,7 +9,6 @@
 #include "device/gpu/scratch.hpp"
 #include "support/gpu_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -36,8 +35,7 @@ void on_device(Body&& body) {
     const gpu::Device device(fake_gpu::table(), 0, "rank 0");
     body(device);
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(any_part_is_read_and_written_as_it_is) {

@@ -5,7 +5,6 @@
 #include "core/attempt.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

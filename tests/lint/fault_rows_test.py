@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/FAULTS.md has an entry for each row of the table of faults, and the tests that an entry names exist: the file, and in it the function or
-the line in brackets. Promises of suites that run on every transport are in their `_semantics.hpp`."""
+the line in brackets, or in the helpers that it includes."""
 import glob
 import os
 import re

@@ -15,14 +15,11 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using checkpoint::name_of_step;
 
 std::shared_ptr<group::Group> meet(int port, int rank, int size) {
-  ddp_group_options options = world_options();
-  options.rank = rank;
-  options.world_size = size;
+  ddp_group_options options = world_options(rank, size);
   return group::Group::create(tcp_place(port).c_str(), options);
 }
 

@@ -25,7 +25,6 @@
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -118,10 +117,8 @@ void expect_one_text(group::Group& group, const std::string& text) {
 double seconds_since(int64_t begin_ns) { return static_cast<double>(os::now_ns() - begin_ns) * 1e-9; }
 
 /// F21: at rank 0, in the middle and at the last rank. Nothing was reduced or sent, and the group trains the right model.
-template <Hosts kHosts>
-void models_that_differ_are_named_on_all_ranks(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  run_on_hosts(kHosts, kRanks, [](group::Group& group, int rank) {
+ddp_case_on_hosts(models_that_differ_are_named_on_all_ranks, Hosts::kShared, Hosts::kGloo) {
+  run_on_hosts(hosts, kRanks, [](group::Group& group, int rank) {
     for (const Case& each : kCases)
       for (int odd = 0; odd < kRanks; ++odd) {
         const std::string what = std::string(each.name) + " differs on rank " + std::to_string(odd);
@@ -143,7 +140,7 @@ void models_that_differ_are_named_on_all_ranks(void**) {
 }
 
 /// F23: options of the group.
-void options_that_differ_are_named_on_all_ranks(void**) {
+ddp_case(options_that_differ_are_named_on_all_ranks) {
   const std::pair<const char*, std::function<void(ddp_group_options&)>> cases[] = {
       {"sum_order 1", [](ddp_group_options& options) { options.sum_order = DDP_SUM_ORDER_BY_HOST; }},
       {"links 2", [](ddp_group_options& options) { options.links = DDP_LINKS_PLAIN; }},
@@ -176,7 +173,7 @@ void options_that_differ_are_named_on_all_ranks(void**) {
 }
 
 /// F37: one rank has none. AUTO takes sockets on all ranks; a program that asked for shared memory gets the reason.
-void without_shared_memory_sockets_are_used(void**) {
+ddp_case(without_shared_memory_sockets_are_used) {
   const Folder folder;
   const bool gloo = gloo_is_there();
   Procs procs(kRanks, [&](int rank, Reporter&) {
@@ -203,11 +200,11 @@ void without_shared_memory_sockets_are_used(void**) {
     and_goes_on(folder, rank, kRanks, options_on(Hosts::kShared));
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
 /// F76: the caller waits no longer than its limit, and continues.
-void a_name_service_that_hangs_ends_with_the_rendezvous(void**) {
+ddp_case(a_name_service_that_hangs_ends_with_the_rendezvous) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     ddp_group_options options = options_on(Hosts::kShared);
@@ -223,7 +220,7 @@ void a_name_service_that_hangs_ends_with_the_rendezvous(void**) {
     and_goes_on(folder, rank, 2, options_on(Hosts::kShared));
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
 /// But those of tests that run at the same time.
@@ -237,7 +234,7 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
 
 /// F38: all ranks are killed while they train. No file of theirs stays in shared memory or in their temporary folder, and
 /// the next job meets at the same place.
-void a_killed_job_leaves_nothing_behind(void**) {
+ddp_case(a_killed_job_leaves_nothing_behind) {
   const Folder folder, temporary;
   const auto left = [&] {
     std::set<std::string> all = names_in(temporary.path());
@@ -268,19 +265,7 @@ void a_killed_job_leaves_nothing_behind(void**) {
     train_a_step(*group, made, rank);
     return std::string("done");
   });
-  for (const ProcResult& result : next.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(next, 60'000);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(models_that_differ_are_named_on_all_ranks<Hosts::kShared>),
-      ddp_test(models_that_differ_are_named_on_all_ranks<Hosts::kGloo>),
-      ddp_test(options_that_differ_are_named_on_all_ranks),
-      ddp_test(without_shared_memory_sockets_are_used),
-      ddp_test(a_name_service_that_hangs_ends_with_the_rendezvous),
-      ddp_test(a_killed_job_leaves_nothing_behind),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

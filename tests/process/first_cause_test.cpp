@@ -13,7 +13,6 @@
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -20,7 +20,6 @@
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -131,7 +130,7 @@ ddp_case(the_rank_that_was_hit_is_found_and_all_go_on) {
     and_goes_on(folder, rank, kRanks, options);
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
 }  // namespace

@@ -23,11 +23,10 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // One child's group.
-class Child {
+class Child : NotCopied {
  public:
   Child(ForkHub& hub, int rank, int64_t timeout_ms = 20'000, int64_t dead_after_ms = 20'000)
       : control_(hub, rank, dead_after_ms) {
@@ -39,8 +38,6 @@ class Child {
                                                socket::load_module(), "127.0.0.1", socket::SocketOptions{});
   }
   ~Child() { transport_->shutdown(); }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
   collective::Transport& operator*() { return *transport_; }
   collective::Transport* operator->() { return transport_.get(); }
 
@@ -61,12 +58,10 @@ struct Run {
     hub.release();
   }
   /// All must end with exit code 0.
-  void expect_success() {
-    for (const auto& result : procs.wait()) expect(result.exit_code == 0 && !result.timed_out, result.describe());
-  }
+  void expect_success() { test::expect_success(procs); }
 };
 
-void sums_have_the_bits_of_one_reduction(void**) {
+ddp_case(sums_have_the_bits_of_one_reduction) {
   for (const int ranks : {2, 3, 4, 5, 7})
     Run(ranks, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, rank);
@@ -81,7 +76,7 @@ void sums_have_the_bits_of_one_reduction(void**) {
     }).expect_success();
 }
 
-void the_other_collectives_work_too(void**) {
+ddp_case(the_other_collectives_work_too) {
   Run(3, [](ForkHub& hub, int rank, Reporter&) {
     Child child(hub, rank);
     for (const int64_t count : {1, 300, 100'000, 700'001}) {
@@ -132,7 +127,7 @@ void expect_all_name(std::vector<ProcResult> results, int victim, pid_t pid, con
   }
 }
 
-void killed_ranks_are_named_by_all_and_take_nobody_with_them(void**) {
+ddp_case(killed_ranks_are_named_by_all_and_take_nobody_with_them) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
   const char* wanted = std::getenv("DDP_TEST_KILLS");
   const int kills = wanted != nullptr ? std::atoi(wanted) : 16;
@@ -151,7 +146,7 @@ void killed_ranks_are_named_by_all_and_take_nobody_with_them(void**) {
   }
 }
 
-void a_stopped_rank_is_named_when_it_is_silent_for_too_long(void**) {
+ddp_case(a_stopped_rank_is_named_when_it_is_silent_for_too_long) {
   Run run(3, [&](ForkHub& hub, int rank, Reporter& report) {
     Child child(hub, rank, 20'000, 500);
     return reduce_until_it_fails(child, 500'000, report);
@@ -164,7 +159,7 @@ void a_stopped_rank_is_named_when_it_is_silent_for_too_long(void**) {
   expect_all_name(run.procs.wait(), 1, pid, " is silent");
 }
 
-void a_rank_that_stops_within_an_exchange_is_named_when_time_is_up(void**) {
+ddp_case(a_rank_that_stops_within_an_exchange_is_named_when_time_is_up) {
   for (const int victim : {0, 2}) {
     Run run(4, [&](ForkHub& hub, int rank, Reporter& report) {
       Child child(hub, rank, 1000);
@@ -187,7 +182,7 @@ void a_rank_that_stops_within_an_exchange_is_named_when_time_is_up(void**) {
   }
 }
 
-void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
+ddp_case(a_rank_that_does_not_come_is_named_when_time_is_up) {
   Run run(3, [&](ForkHub& hub, int rank, Reporter& report) -> std::string {
     Child child(hub, rank, 500);
     child->barrier();
@@ -205,7 +200,7 @@ void a_rank_that_does_not_come_is_named_when_time_is_up(void**) {
   }
 }
 
-void different_sizes_are_a_mismatch_and_not_a_crash(void**) {
+ddp_case(different_sizes_are_a_mismatch_and_not_a_crash) {
   for (const int64_t smaller : {0, 10, 1000, 999'999}) {
     Run run(3, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, rank);
@@ -223,7 +218,7 @@ void different_sizes_are_a_mismatch_and_not_a_crash(void**) {
   }
 }
 
-void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
+ddp_case(a_rank_that_leaves_at_once_takes_no_result_with_it) {
   Run(3, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
     ddp_group_options options{};
@@ -241,7 +236,7 @@ void a_rank_that_leaves_at_once_takes_no_result_with_it(void**) {
   }).expect_success();
 }
 
-void groups_come_and_go_without_leaving_descriptors(void**) {
+ddp_case(groups_come_and_go_without_leaving_descriptors) {
   Run(2, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
     bootstrap::Failure failure;
@@ -259,20 +254,6 @@ void groups_come_and_go_without_leaving_descriptors(void**) {
   }).expect_success();
 }
 
-}  // namespace
+ddp_before_cases(need_gloo());
 
-int main() {
-  if (no_gloo()) return 77;
-  const CMUnitTest tests[] = {
-      ddp_test(sums_have_the_bits_of_one_reduction),
-      ddp_test(the_other_collectives_work_too),
-      ddp_test(killed_ranks_are_named_by_all_and_take_nobody_with_them),
-      ddp_test(a_stopped_rank_is_named_when_it_is_silent_for_too_long),
-      ddp_test(a_rank_that_stops_within_an_exchange_is_named_when_time_is_up),
-      ddp_test(a_rank_that_does_not_come_is_named_when_time_is_up),
-      ddp_test(different_sizes_are_a_mismatch_and_not_a_crash),
-      ddp_test(a_rank_that_leaves_at_once_takes_no_result_with_it),
-      ddp_test(groups_come_and_go_without_leaving_descriptors),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // Reduce for ever; the error's text comes back.
@@ -29,7 +28,7 @@ std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report)
   return "never failed";
 }
 
-void a_killed_rank_is_named_by_all_and_takes_nobody_with_it(void**) {
+ddp_case(a_killed_rank_is_named_by_all_and_takes_nobody_with_it) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
   const Placement placement = "aaabb";  // rank 2 owns no rail
   for (int victim = 0; victim < 5; ++victim) {
@@ -53,7 +52,7 @@ void a_killed_rank_is_named_by_all_and_takes_nobody_with_it(void**) {
   }
 }
 
-void a_rank_that_does_not_come_is_named_by_all(void**) {
+ddp_case(a_rank_that_does_not_come_is_named_by_all) {
   const Placement placement = "aabb";
   for (int late = 0; late < 4; ++late) {
     Run run(placement, [&](ForkHub& hub, int rank, Reporter&) {
@@ -89,7 +88,7 @@ void expect_mismatch(const Placement& placement, int other, const std::function<
   }
 }
 
-void different_calls_are_a_mismatch_inside_a_host_and_between_hosts(void**) {
+ddp_case(different_calls_are_a_mismatch_inside_a_host_and_between_hosts) {
   for (const Placement placement : {"aabb", "aaab", "abb"})
     for (const int other : {0, 1, ranks_of(placement) - 1})
       for (const int64_t count : {10, 100'000}) {
@@ -105,14 +104,6 @@ void different_calls_are_a_mismatch_inside_a_host_and_between_hosts(void**) {
       }
 }
 
-}  // namespace
+ddp_before_cases(need_gloo());
 
-int main() {
-  if (no_gloo()) return 77;
-  const CMUnitTest tests[] = {
-      ddp_test(a_killed_rank_is_named_by_all_and_takes_nobody_with_it),
-      ddp_test(a_rank_that_does_not_come_is_named_by_all),
-      ddp_test(different_calls_are_a_mismatch_inside_a_host_and_between_hosts),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

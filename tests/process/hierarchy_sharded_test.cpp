@@ -11,7 +11,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 struct Doubling : collective::SliceWork {
@@ -24,7 +23,7 @@ struct Doubling : collective::SliceWork {
 
 // A sharded optimizer: gradients to the owners, values back. A host sends 2 (h - 1) / h of the array, whatever its number of
 // ranks.
-void a_sharded_step_crosses_once_each_way(void**) {
+ddp_case(a_sharded_step_crosses_once_each_way) {
   constexpr int64_t kCount = 96'000;
   for (const Placement placement : {"aabb", "aabbccdd", "abab", "aab"})
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
@@ -82,7 +81,7 @@ void a_sharded_step_crosses_once_each_way(void**) {
 
 // Values of a sharded optimizer, in the group's memory on some ranks and in private memory on others: all ranks get what the
 // owners have after their work. A piece that is not used stays as it is on each rank; so does all of a void exchange.
-void values_are_given_wherever_they_lie(void**) {
+ddp_case(values_are_given_wherever_they_lie) {
   constexpr int64_t kCounts[] = {1, 1000, 65'537, 0, 100'003};
   constexpr size_t kPieces = std::size(kCounts), kUnused = 1;
   for (const Placement placement : {"aabb", "abab", "aab"})
@@ -141,13 +140,6 @@ void values_are_given_wherever_they_lie(void**) {
     }).expect_success();
 }
 
-}  // namespace
+ddp_before_cases(need_gloo());
 
-int main() {
-  if (no_gloo()) return 77;
-  const CMUnitTest tests[] = {
-      ddp_test(a_sharded_step_crosses_once_each_way),
-      ddp_test(values_are_given_wherever_they_lie),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

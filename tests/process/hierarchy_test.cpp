@@ -19,12 +19,11 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 const Placement kPlacements[] = {"aabb", "abcd", "abab", "aaabbb", "abbccb"};
 
-void sums_have_the_bits_of_one_reduction(void**) {
+ddp_case(sums_have_the_bits_of_one_reduction) {
   struct Case {
     ddp_dtype dtype;
     ddp_reduce op;
@@ -52,7 +51,7 @@ void sums_have_the_bits_of_one_reduction(void**) {
     }).expect_success();
 }
 
-void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
+ddp_case(shared_memory_is_reduced_in_place_with_the_same_bits) {
   for (const Placement& placement : kPlacements)
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, placement, rank);
@@ -72,7 +71,7 @@ void shared_memory_is_reduced_in_place_with_the_same_bits(void**) {
     }).expect_success();
 }
 
-void the_other_collectives_work_too(void**) {
+ddp_case(the_other_collectives_work_too) {
   for (const Placement placement : {"aabb", "abaa"})
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, placement, rank);
@@ -98,7 +97,7 @@ void the_other_collectives_work_too(void**) {
 }
 
 // A bucket of pieces of which each rank has some in the group's memory and some of its own, by `shared(rank, piece)`.
-class Gradients {
+class Gradients : NotCopied {
  public:
   static constexpr int64_t kCounts[] = {1, 7, 1000, 65'537, 0, 100'003};
   static constexpr size_t kPieces = std::size(kCounts);
@@ -123,8 +122,6 @@ class Gradients {
     for (void* memory : memory_)
       if (memory != nullptr) static_cast<void>(transport_.arena()->free(memory));
   }
-  Gradients(const Gradients&) = delete;
-  Gradients& operator=(const Gradients&) = delete;
 
   [[nodiscard]] const collective::BucketSpec& spec() const { return spec_; }
   [[nodiscard]] std::byte* data(size_t piece) const { return spec_.pieces[piece].data; }
@@ -156,7 +153,7 @@ class Gradients {
 
 bool mixed(int rank, size_t piece) { return (static_cast<size_t>(rank) + piece) % 3 != 0; }
 
-void buckets_are_reduced_wherever_their_gradients_lie(void**) {
+ddp_case(buckets_are_reduced_wherever_their_gradients_lie) {
   for (const Placement& placement : kPlacements)
     for (const int way : {0, 1, 2})
       Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
@@ -182,7 +179,7 @@ void buckets_are_reduced_wherever_their_gradients_lie(void**) {
       }).expect_success();
 }
 
-void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
+ddp_case(pieces_that_nobody_uses_and_void_buckets_stay_untouched) {
   for (const Placement& placement : kPlacements)
     Run(placement, [&](ForkHub& hub, int rank, Reporter&) {
       Child child(hub, placement, rank);
@@ -210,7 +207,7 @@ void pieces_that_nobody_uses_and_void_buckets_stay_untouched(void**) {
     }).expect_success();
 }
 
-void a_gradient_may_move_if_it_is_the_ranks_own(void**) {
+ddp_case(a_gradient_may_move_if_it_is_the_ranks_own) {
   Run("aab", [](ForkHub& hub, int rank, Reporter&) {
     Child child(hub, "aab", rank);
     Gradients gradients(*child, rank, 3, 50, [](int r, size_t) { return r == 0; });
@@ -229,7 +226,7 @@ void a_gradient_may_move_if_it_is_the_ranks_own(void**) {
 }
 
 // What the busiest host sends for a large sum, over 2 (h - 1) / h of the array; the same bits wherever the ranks run.
-void a_host_sends_its_nodes_once_up_and_the_sum_once_down(void**) {
+ddp_case(a_host_sends_its_nodes_once_up_and_the_sum_once_down) {
   constexpr int64_t kCount = 240'000;
   struct Case {
     Placement placement;
@@ -296,24 +293,14 @@ int work_within(int64_t timeout_ms) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (no_gloo()) return 77;
+ddp_before_cases({
+  need_gloo();
   if (argc > 1 && std::strcmp(argv[1], "--worker") == 0) try {
-      return argc > 2 ? work_within(std::atoll(argv[2])) : work();
+      std::exit(argc > 2 ? work_within(std::atoll(argv[2])) : work());
     } catch (const std::exception& error) {
       std::printf("failed: %s\n", error.what());
-      return 1;
+      std::exit(1);
     }
-  const CMUnitTest tests[] = {
-      ddp_test(sums_have_the_bits_of_one_reduction),
-      ddp_test(shared_memory_is_reduced_in_place_with_the_same_bits),
-      ddp_test(the_other_collectives_work_too),
-      ddp_test(buckets_are_reduced_wherever_their_gradients_lie),
-      ddp_test(pieces_that_nobody_uses_and_void_buckets_stay_untouched),
-      ddp_test(a_gradient_may_move_if_it_is_the_ranks_own),
-      ddp_test(a_host_sends_its_nodes_once_up_and_the_sum_once_down),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+});
+
+}  // namespace

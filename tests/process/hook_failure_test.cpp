@@ -4,17 +4,16 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "conformance/hook_semantics.hpp"
+#include "conformance/hook_world.hpp"
 #include "model/pulled.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
-void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
+void a_rank_that_dies_inside_a_hook_is_named(Hosts hosts, bool is_pulled) {
   if (hosts != Hosts::kShared && !gloo_is_there()) return;
   const Folder folder;
   Procs procs(3, [&](int rank, Reporter&) {
@@ -58,21 +57,9 @@ void dies_inside_a_hook(Hosts hosts, bool is_pulled) {
   }
 }
 
-template <Hosts kHosts, bool kPulled>
-void a_rank_that_dies_inside_a_hook_is_named(void**) {
-  dies_inside_a_hook(kHosts, kPulled);
-}
+ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kShared, false));
+ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kShared, true));
+ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kGloo, false));
+ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kGloo, true));
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      {"shared, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, false>>, nullptr, nullptr,
-       nullptr},
-      {"shared, pulled", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kShared, true>>, nullptr, nullptr,
-       nullptr},
-      {"gloo, called", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kGloo, false>>, nullptr, nullptr, nullptr},
-      {"gloo, pulled", &guarded<&a_rank_that_dies_inside_a_hook_is_named<Hosts::kGloo, true>>, nullptr, nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -34,7 +34,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kRanks = 2;
@@ -162,8 +161,7 @@ Figures measure(const std::vector<pid_t>& targets, Attack attack) {
   return figures;
 }
 
-template <Attack attack, bool few_descriptors = false>
-void the_job_goes_on(void**) {
+void the_job_goes_on(Attack attack, bool few_descriptors = false) {
   new (board) Board{};
   const int port = free_port(), newcomers_port = free_port();
   Procs procs(kRanks + 1, [&](int rank, Reporter& report) {
@@ -176,7 +174,7 @@ void the_job_goes_on(void**) {
   for (int rank = 0; rank <= kRanks; ++rank) targets.push_back(procs.pid(rank));
   const Figures figures = measure(targets, attack);
   board->ends = true;
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0 && !result.timed_out, result.describe());
+  expect_success(procs, 60'000);
   std::printf("%-13s%s %7lld connections, %3.0f %% of the speed, newcomer in %.2f s, %lld bytes each\n", attack_name(attack),
               few_descriptors ? ", few descriptors:" : ":", static_cast<long long>(figures.connections), 100 * figures.speed,
               figures.join_s, static_cast<long long>(figures.bytes_each));
@@ -188,28 +186,26 @@ void the_job_goes_on(void**) {
   expect(!plan.judges || figures.speed >= kLeastSpeed, "80 % of the speed");
 }
 
-}  // namespace
+ddp_case_of(the_job_goes_on(Attack::kBogusFrames));
+ddp_case_of(the_job_goes_on(Attack::kReset));
+ddp_case_of(the_job_goes_on(Attack::kSilence));
+ddp_case_of(the_job_goes_on(Attack::kHalfFrame));
+ddp_case_of(the_job_goes_on(Attack::kDrip));
+ddp_case_of(the_job_goes_on(Attack::kRequest));
+ddp_case_of(the_job_goes_on(Attack::kFlood));
+ddp_case_of(the_job_goes_on(Attack::kReplay));
+ddp_case(the_job_goes_on_with_few_descriptors) { the_job_goes_on(Attack::kSilence, true); }
 
-int main(int argc, char** argv) {
-  if (no_gloo()) return 77;
+ddp_before_cases({
+  need_gloo();
   if (argc > 1 && std::strcmp(argv[1], "--judge") == 0) {
     plan.judges = true;
     plan.windows = std::max(1, (argc > 2 ? std::atoi(argv[2]) : 10) * 1'000 / static_cast<int>(2 * plan.window_ms));
   }
   setenv("DDP_TOKEN", "a token that no stranger knows", 1);
   void* page = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return 1;
+  if (page == MAP_FAILED) std::exit(1);
   board = static_cast<Board*>(page);
-  const CMUnitTest tests[] = {
-      ddp_test(the_job_goes_on<Attack::kBogusFrames>),
-      ddp_test(the_job_goes_on<Attack::kReset>),
-      ddp_test(the_job_goes_on<Attack::kSilence>),
-      ddp_test(the_job_goes_on<Attack::kHalfFrame>),
-      ddp_test(the_job_goes_on<Attack::kDrip>),
-      ddp_test(the_job_goes_on<Attack::kRequest>),
-      ddp_test(the_job_goes_on<Attack::kFlood>),
-      ddp_test(the_job_goes_on<Attack::kReplay>),
-      {"the_job_goes_on_with_few_descriptors", the_job_goes_on<Attack::kSilence, true>, nullptr, nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+});
+
+}  // namespace

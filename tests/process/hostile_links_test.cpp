@@ -23,7 +23,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kRanks = 3;
@@ -67,8 +66,7 @@ std::string train(ForkHub& hub, int rank, Reporter& report, bool few_descriptors
   return "";
 }
 
-template <Attack attack, ddp_links links = DDP_LINKS_PLAIN, bool few_descriptors = false>
-void a_group_forms_and_trains(void**) {
+void a_group_forms_and_trains(Attack attack, ddp_links links = DDP_LINKS_PLAIN, bool few_descriptors = false) {
   *late_may_come = false;
   ForkHub hub(kRanks);
   Procs procs(kRanks, [&](int rank, Reporter& report) { return train(hub, rank, report, few_descriptors, links); });
@@ -85,33 +83,26 @@ void a_group_forms_and_trains(void**) {
   expect(stranger.connections() >= kEnough, "the stranger reached the ports");
 }
 
-}  // namespace
+ddp_case_of(a_group_forms_and_trains(Attack::kBogusFrames));
+ddp_case_of(a_group_forms_and_trains(Attack::kReset));
+ddp_case_of(a_group_forms_and_trains(Attack::kSilence));
+ddp_case_of(a_group_forms_and_trains(Attack::kHalfFrame));
+ddp_case_of(a_group_forms_and_trains(Attack::kDrip));
+ddp_case_of(a_group_forms_and_trains(Attack::kRequest));
+ddp_case_of(a_group_forms_and_trains(Attack::kFlood));
+ddp_case_of(a_group_forms_and_trains(Attack::kReplay));
+ddp_case_of(a_group_forms_and_trains(Attack::kSilence, DDP_LINKS_PLAIN, true));
+ddp_case_of(a_group_forms_and_trains(Attack::kBogusFrames, DDP_LINKS_ENCRYPTED));
+ddp_case_of(a_group_forms_and_trains(Attack::kSilence, DDP_LINKS_ENCRYPTED, true));
+ddp_case_of(a_group_forms_and_trains(Attack::kDrip, DDP_LINKS_ENCRYPTED));
+ddp_case_of(a_group_forms_and_trains(Attack::kFlood, DDP_LINKS_ENCRYPTED));
+ddp_case_of(a_group_forms_and_trains(Attack::kReplay, DDP_LINKS_ENCRYPTED));
 
-int main() {
-  if (no_gloo()) return 77;
+ddp_before_cases({
+  need_gloo();
   void* page = mmap(nullptr, sizeof *late_may_come, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return 1;
+  if (page == MAP_FAILED) std::exit(1);
   late_may_come = new (page) std::atomic<bool>(false);
-  const CMUnitTest tests[] = {
-      ddp_test(a_group_forms_and_trains<Attack::kBogusFrames>),
-      ddp_test(a_group_forms_and_trains<Attack::kReset>),
-      ddp_test(a_group_forms_and_trains<Attack::kSilence>),
-      ddp_test(a_group_forms_and_trains<Attack::kHalfFrame>),
-      ddp_test(a_group_forms_and_trains<Attack::kDrip>),
-      ddp_test(a_group_forms_and_trains<Attack::kRequest>),
-      ddp_test(a_group_forms_and_trains<Attack::kFlood>),
-      ddp_test(a_group_forms_and_trains<Attack::kReplay>),
-      {"a_group_with_few_descriptors_forms_and_trains", a_group_forms_and_trains<Attack::kSilence, DDP_LINKS_PLAIN, true>,
-       nullptr, nullptr, nullptr},
-      {"a_sealed_group_in_bogus_frames", a_group_forms_and_trains<Attack::kBogusFrames, DDP_LINKS_ENCRYPTED>, nullptr,
-       nullptr, nullptr},
-      {"a_sealed_group_in_silence", a_group_forms_and_trains<Attack::kSilence, DDP_LINKS_ENCRYPTED, true>, nullptr, nullptr,
-       nullptr},
-      {"a_sealed_group_in_a_drip", a_group_forms_and_trains<Attack::kDrip, DDP_LINKS_ENCRYPTED>, nullptr, nullptr, nullptr},
-      {"a_sealed_group_in_a_flood", a_group_forms_and_trains<Attack::kFlood, DDP_LINKS_ENCRYPTED>, nullptr, nullptr,
-       nullptr},
-      {"a_sealed_group_in_a_replay", a_group_forms_and_trains<Attack::kReplay, DDP_LINKS_ENCRYPTED>, nullptr, nullptr,
-       nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+});
+
+}  // namespace

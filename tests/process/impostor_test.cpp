@@ -26,7 +26,6 @@
 #include "support/meeting.hpp"
 #include "support/stranger.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -17,7 +17,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kRanks = 4;
@@ -35,14 +34,6 @@ void touch(const std::string& path) { std::ofstream(path) << "now"; }
 std::shared_ptr<group::Group> join(const Folder& folder, int rank) {
   setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
   return join_process_group(folder, rank, kRanks, options_on(Hosts::kSeveral));
-}
-
-void expect_done(Procs& procs) {
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(60'000)) {
-    expect(result.exit_code == 0 && !result.timed_out, "rank " + std::to_string(rank) + ": " + result.describe());
-    ++rank;
-  }
 }
 
 /// Rank 2 has sent its messages and is stopped, so rank 3 waits behind it while ranks 0 and 1 complete the call and
@@ -71,10 +62,10 @@ void leave_before_the_other_host_is_through(const Call& call) {
   procs.signal(2, SIGCONT);
   sleep_ms(100);
   touch(over);
-  expect_done(procs);
+  expect_success(procs, 60'000);
 }
 
-void what_a_rank_completed_before_it_left_completes_on_all(void**) {
+ddp_case(what_a_rank_completed_before_it_left_completes_on_all) {
   leave_before_the_other_host_is_through([](group::Group& group) { group.barrier(); });
   leave_before_the_other_host_is_through([](group::Group& group) {
     std::vector<float> data(16, 2.0F);
@@ -83,7 +74,7 @@ void what_a_rank_completed_before_it_left_completes_on_all(void**) {
   });
 }
 
-void what_a_rank_did_not_join_ends_with_its_name_on_all(void**) {
+ddp_case(what_a_rank_did_not_join_ends_with_its_name_on_all) {
   for (const int leaver : {1, 2, 3}) {
     const Folder folder;
     Procs procs(kRanks, [&](int rank, Reporter&) {
@@ -105,17 +96,10 @@ void what_a_rank_did_not_join_ends_with_its_name_on_all(void**) {
       and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
       return std::string("done");
     });
-    expect_done(procs);
+    expect_success(procs, 60'000);
   }
 }
 
-}  // namespace
+ddp_before_cases(if (!gloo_is_there()) std::exit(77));
 
-int main() {
-  if (!gloo_is_there()) return 77;
-  const CMUnitTest tests[] = {
-      ddp_test(what_a_rank_completed_before_it_left_completes_on_all),
-      ddp_test(what_a_rank_did_not_join_ends_with_its_name_on_all),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

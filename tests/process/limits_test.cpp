@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 void set_limit(decltype(RLIMIT_NOFILE) what, rlim_t value) {

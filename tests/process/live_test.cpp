@@ -11,7 +11,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 struct Training {
@@ -49,9 +48,7 @@ trace::LiveNumbers numbers_of(const Folder& folder, int rank) {
   return *found;
 }
 
-void expect_done(Procs& procs) {
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
-}
+void expect_done(Procs& procs) { expect_success(procs); }
 
 ddp_case(it_counts_what_the_rank_does) {
   const Folder folder;
@@ -64,8 +61,7 @@ ddp_case(it_counts_what_the_rank_does) {
       OK(ddp_optimizer_step(training.sgd, nullptr));
     }
     training.pass(training.model, false);
-    ddp_state state;
-    OK(ddp_state_init(&state, sizeof state));
+    auto state = defaults<ddp_state>();
     state.model = training.model;
     OK(ddp_state_save_file(&state, (folder.path() + "/saved").c_str()));
     OK(ddp_group_barrier(training.group));
@@ -124,8 +120,7 @@ ddp_case(what_a_killed_rank_did_last_stays) {
       for (;;) OK(ddp_group_barrier(training.group));
     }
     while (ddp_group_barrier(training.group) == DDP_OK) continue;
-    ddp_recover_options rule;
-    OK(ddp_recover_options_init(&rule, sizeof rule));
+    auto rule = defaults<ddp_recover_options>();
     rule.allow_half = 1;
     OK(ddp_group_recover(training.group, &rule, nullptr));
     training.pass(training.model);

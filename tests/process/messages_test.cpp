@@ -24,7 +24,6 @@
 #include "support/stranger.hpp"
 #include "support/values.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -41,10 +40,8 @@ std::string place_of(const Folder& folder) { return "file://" + folder.path() + 
 
 ddp_group_options options_on(Path path, int rank, int size) {
   if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-  ddp_group_options options = world_options();
+  ddp_group_options options = world_options(rank, size);
   options.backend = path == Path::kHosts ? DDP_BACKEND_AUTO : path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO;
-  options.rank = rank;
-  options.world_size = size;
   return options;
 }
 
@@ -65,14 +62,13 @@ void wait_for_the_dead(group::Group& group, In in) {
   }
 }
 
-template <Path kPath>
-void a_killed_rank_is_named_by_all_who_wait_for_it(void**) {
-  if (kPath != Path::kShm && !has_gloo()) return;
+void a_killed_rank_is_named_by_all_who_wait_for_it(Path path) {
+  if (path != Path::kShm && !has_gloo()) return;
   for (const In in : {In::kReceive, In::kSend, In::kAnySource, In::kAllToAll}) {
     const Folder folder;
     Procs procs(kRanks, [&](int rank, Reporter& report) {
       signal(SIGPIPE, SIG_DFL);
-      const auto group = group::Group::create(place_of(folder).c_str(), options_on(kPath, rank, kRanks));
+      const auto group = group::Group::create(place_of(folder).c_str(), options_on(path, rank, kRanks));
       std::vector<float> one{1};
       if (rank == kDead)  // every connection is there
         for (int peer = 0; peer < kRanks; ++peer)
@@ -107,7 +103,7 @@ void a_killed_rank_is_named_by_all_who_wait_for_it(void**) {
   }
 }
 
-void ports_are_open_only_while_a_connection_is_made(void**) {
+ddp_case(ports_are_open_only_while_a_connection_is_made) {
   if (!has_gloo()) return;
   constexpr int kPorts = 16;
   const Folder folder;
@@ -128,7 +124,7 @@ void ports_are_open_only_while_a_connection_is_made(void**) {
     group->barrier();
     return std::string();
   });
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
 }
 
 /// Holds all ports of the range that no other process holds.
@@ -142,8 +138,7 @@ std::vector<bootstrap::net::Socket> take_ports(int first, int last) {
   return taken;
 }
 
-template <bool kConnectAll>
-void no_port_is_needed_later_if_all_connect_with_the_group(void**) {
+void no_port_is_needed_later_if_all_connect_with_the_group(bool connect_all) {
   if (!has_gloo()) return;
   constexpr int kPorts = 8;
   const Folder folder;
@@ -152,14 +147,14 @@ void no_port_is_needed_later_if_all_connect_with_the_group(void**) {
     ddp_group_options options = options_on(Path::kGloo, rank, 3);
     options.first_port = first;
     options.last_port = first + kPorts - 1;
-    options.connect_all = kConnectAll ? 1 : 0;
+    options.connect_all = connect_all ? 1 : 0;
     const auto group = group::Group::create(place_of(folder).c_str(), options);
     group->barrier();
     const auto taken = take_ports(options.first_port, options.last_port);
     group->barrier();
     std::vector<float> one{1};
     const auto to_next = [&] { group::send_message(*group, tensor_of(one), (rank + 1) % 3, 1); };
-    if (kConnectAll) {
+    if (connect_all) {
       to_next();
       static_cast<void>(group::receive_message(*group, tensor_of(one), (rank + 2) % 3, 1));
     } else {
@@ -168,11 +163,11 @@ void no_port_is_needed_later_if_all_connect_with_the_group(void**) {
     group->barrier();
     return std::string();
   });
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
 }
 
 // A rank that is stopped does not connect, so the port of the one that invites it stays open for a while.
-void strangers_at_an_open_port_change_nothing(void**) {
+ddp_case(strangers_at_an_open_port_change_nothing) {
   if (!has_gloo()) return;
   for (const Attack attack : {Attack::kBogusFrames, Attack::kSilence, Attack::kFlood, Attack::kReplay}) {
     const Folder folder;
@@ -209,7 +204,7 @@ void strangers_at_an_open_port_change_nothing(void**) {
   }
 }
 
-void a_fork_disturbs_nothing(void**) {
+ddp_case(a_fork_disturbs_nothing) {
   if (!has_gloo()) return;
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
@@ -227,21 +222,13 @@ void a_fork_disturbs_nothing(void**) {
     group->barrier();
     return std::string();
   });
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
 }
+
+ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kShm));
+ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kGloo));
+ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kHosts));
+ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(true));
+ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(false));
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(a_killed_rank_is_named_by_all_who_wait_for_it<Path::kShm>),
-      ddp_test(a_killed_rank_is_named_by_all_who_wait_for_it<Path::kGloo>),
-      ddp_test(a_killed_rank_is_named_by_all_who_wait_for_it<Path::kHosts>),
-      ddp_test(ports_are_open_only_while_a_connection_is_made),
-      ddp_test(no_port_is_needed_later_if_all_connect_with_the_group<true>),
-      ddp_test(no_port_is_needed_later_if_all_connect_with_the_group<false>),
-      ddp_test(strangers_at_an_open_port_change_nothing),
-      ddp_test(a_fork_disturbs_nothing),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

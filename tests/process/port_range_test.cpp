@@ -21,7 +21,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kRanks = 3;
@@ -45,7 +44,7 @@ void wait_for_word(const std::string& path) {
   while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-void rank_0_listens_in_the_range(void**) {
+ddp_case(rank_0_listens_in_the_range) {
   const Folder folder;
   const std::string word = folder.path() + "/come";
   const int first = free_port();
@@ -58,10 +57,10 @@ void rank_0_listens_in_the_range(void**) {
   });
   expect_ports(procs, 1, first);
   std::ofstream(word) << "now";
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
 }
 
-void data_links_listen_in_the_range(void**) {
+ddp_case(data_links_listen_in_the_range) {
   const Folder folder;
   const std::string word = folder.path() + "/come";
   const int first = free_port();
@@ -86,16 +85,9 @@ void data_links_listen_in_the_range(void**) {
   hub.release();
   expect_ports(procs, kRanks - 1, first);
   std::ofstream(word) << "now";
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
 }
+
+ddp_before_cases(need_gloo());
 
 }  // namespace
-
-int main() {
-  if (no_gloo()) return 77;
-  const CMUnitTest tests[] = {
-      ddp_test(rank_0_listens_in_the_range),
-      ddp_test(data_links_listen_in_the_range),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

@@ -12,7 +12,6 @@
 #include "os/clock.hpp"
 #include "support/trained_rank.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -50,13 +49,12 @@ std::string text_of(const TrainedRank& rank) {
 }
 
 /// Of four ranks the last is killed, then `victim`.
-template <Moment kMoment, int kVictim>
-void one_more_dies(void**) {
+void one_more_dies(Moment moment, int victim) {
   const Folder folder;
   Procs procs(4, [&](int number, Reporter&) {
     TrainedRank rank(folder, number, 4);
     rank.mean[1] += static_cast<float>(number);  // so something is sent, from rank 0 or the lowest rank then
-    const auto deadly = std::make_shared<DeadlyState>(number == kVictim ? std::optional(kMoment) : std::nullopt);
+    const auto deadly = std::make_shared<DeadlyState>(number == victim ? std::optional(moment) : std::nullopt);
     rank.model->replicas().keep_equal(deadly);
     static_cast<void>(rank.recover());
     rank.step();
@@ -64,10 +62,10 @@ void one_more_dies(void**) {
   });
   const std::vector<ProcResult> results = procs.wait(40'000);
   // Two steps of 0.5 and 0.75, and one of 0.875; the buffer is that of who sent last.
-  const std::string mean = kVictim == 0 ? "9.000000" : "8.000000";
+  const std::string mean = victim == 0 ? "9.000000" : "8.000000";
   for (int number = 0; number < 3; ++number) {
     const ProcResult& result = results[static_cast<size_t>(number)];
-    if (number == kVictim)
+    if (number == victim)
       expect_equal(result.signal, SIGKILL, result.describe());
     else
       expect_equal(result.text, "2 ranks, 3 steps, -1.125000 1.750000 " + mean, result.describe());
@@ -78,7 +76,7 @@ void one_more_dies(void**) {
 __attribute__((no_sanitize("thread"))) float look_at(const volatile float* place) { return *place; }
 
 /// The sender dies while its values arrive at a rank that was changed. A rank with the sender's values stays whole.
-void the_sender_dies_in_the_middle(void**) {
+ddp_case(the_sender_dies_in_the_middle) {
   constexpr int64_t kLarge = int64_t{4} << 20;
   const Folder folder;
   Procs procs(4, [&](int number, Reporter&) {
@@ -115,7 +113,7 @@ std::optional<Error> recover(const TrainedRank& rank, const group::RecoveryRule&
 }
 
 /// The others wait for wait_ms, and its later acts reach no rank.
-void a_rank_that_hangs_is_left_behind(void**) {
+ddp_case(a_rank_that_hangs_is_left_behind) {
   const Folder folder;
   Procs procs(4, [&](int number, Reporter& report) {
     TrainedRank rank(folder, number, 4);
@@ -144,7 +142,7 @@ void a_rank_that_hangs_is_left_behind(void**) {
   expect(results[1].text == "DDP_ERROR_FENCED, DDP_ERROR_PEER_FAILED", results[1].describe());
 }
 
-void too_few_may_try_again(void**) {
+ddp_case(too_few_may_try_again) {
   const Folder folder;
   Procs procs(3, [&](int number, Reporter&) {
     TrainedRank rank(folder, number, 3);
@@ -165,15 +163,14 @@ void too_few_may_try_again(void**) {
 }
 
 /// Of two ranks one is stopped: for the other it may live on the other side of a cut.
-template <bool kAllowHalf>
-void half_goes_on_where_it_may(void**) {
+void half_goes_on_where_it_may(bool allow_half) {
   const Folder folder;
   Procs procs(2, [&](int number, Reporter& report) {
     TrainedRank rank(folder, number, 2);
     report.say("stands");
     rank.wait_for_death();
     group::RecoveryRule rule;
-    rule.allow_half = kAllowHalf;
+    rule.allow_half = allow_half;
     const std::string how = status_of(recover(rank, rule));
     report.say(how);
     if (number == 0) rank.wait_for_death();
@@ -181,15 +178,15 @@ void half_goes_on_where_it_may(void**) {
   });
   for (int rank = 0; rank < 2; ++rank) procs.wait_for(rank, "stands");
   procs.signal(1, SIGSTOP);
-  procs.wait_for(0, kAllowHalf ? "OK" : "DDP_ERROR_NO_MAJORITY");
+  procs.wait_for(0, allow_half ? "OK" : "DDP_ERROR_NO_MAJORITY");
   procs.signal(1, SIGCONT);
   const std::string woken = procs.wait_one(1).text;
   expect(woken == "DDP_ERROR_FENCED, size 2" || woken == "DDP_ERROR_NO_MAJORITY, size 2", "who was stopped ends: " + woken);
-  if (!kAllowHalf) expect_equal(procs.wait_one(0).text, "DDP_ERROR_NO_MAJORITY, size 2", "the other too");
+  if (!allow_half) expect_equal(procs.wait_one(0).text, "DDP_ERROR_NO_MAJORITY, size 2", "the other too");
 }
 
 /// Rank 0 asks no rank, because none is below it: it sees that another rank serves and never comes.
-void a_stopped_rank_0_learns_soon_that_the_others_went_on(void**) {
+ddp_case(a_stopped_rank_0_learns_soon_that_the_others_went_on) {
   const Folder folder;
   Procs procs(3, [&](int number, Reporter& report) {
     TrainedRank rank(folder, number, 3);
@@ -211,7 +208,7 @@ void a_stopped_rank_0_learns_soon_that_the_others_went_on(void**) {
   expect(std::stod(woken.text.substr(woken.text.find(' '))) < 20e9, "it is told in 5 s: " + woken.describe());
 }
 
-void memory_of_the_group_stays_in_reach(void**) {
+ddp_case(memory_of_the_group_stays_in_reach) {
   constexpr int64_t kCount = 10'000;
   const Folder folder;
   Procs procs(3, [&](int number, Reporter&) {
@@ -233,7 +230,7 @@ void memory_of_the_group_stays_in_reach(void**) {
 }
 
 /// Deaths that the kernel shows need no waiting: within 2 s, once of three times on a machine that is busy otherwise.
-void the_others_go_on_within_two_seconds(void**) {
+ddp_case(the_others_go_on_within_two_seconds) {
   double best_s = 100;
   for (int i = 0; i < 3 && best_s > 2; ++i) {
     const Folder folder;
@@ -254,23 +251,12 @@ void the_others_go_on_within_two_seconds(void**) {
   expect(best_s <= 2, "from the error to the next step: " + std::to_string(best_s) + " s");
 }
 
-}  // namespace
+ddp_case_of(one_more_dies(Moment::kAfterMeeting, 0));
+ddp_case_of(one_more_dies(Moment::kAfterMeeting, 1));
+ddp_case_of(one_more_dies(Moment::kSends, 0));
+ddp_case_of(one_more_dies(Moment::kTakes, 1));
+ddp_case_of(one_more_dies(Moment::kTakes, 2));
+ddp_case_of(half_goes_on_where_it_may(false));
+ddp_case_of(half_goes_on_where_it_may(true));
 
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test((one_more_dies<Moment::kAfterMeeting, 0>)),
-      ddp_test((one_more_dies<Moment::kAfterMeeting, 1>)),
-      ddp_test((one_more_dies<Moment::kSends, 0>)),
-      ddp_test((one_more_dies<Moment::kTakes, 1>)),
-      ddp_test((one_more_dies<Moment::kTakes, 2>)),
-      ddp_test(the_sender_dies_in_the_middle),
-      ddp_test(a_rank_that_hangs_is_left_behind),
-      ddp_test(too_few_may_try_again),
-      ddp_test(half_goes_on_where_it_may<false>),
-      ddp_test(half_goes_on_where_it_may<true>),
-      ddp_test(a_stopped_rank_0_learns_soon_that_the_others_went_on),
-      ddp_test(memory_of_the_group_stays_in_reach),
-      ddp_test(the_others_go_on_within_two_seconds),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -11,7 +11,6 @@
 #include "model/replicas.hpp"
 #include "support/trained_rank.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -17,7 +17,6 @@
 #include "support/group_procs.hpp"
 #include "support/stranger.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -64,10 +63,9 @@ std::string be_rank(const Folder& folder, int rank, bool is_late, Reporter& repo
   return "size " + std::to_string(group->size());
 }
 
-template <int kLate>
-void a_full_queue_makes_nobody_silent(void**) {
+void a_full_queue_makes_nobody_silent(int late) {
   const Folder folder;
-  Procs procs(3, [&](int rank, Reporter& report) { return be_rank(folder, rank, rank == kLate, report); });
+  Procs procs(3, [&](int rank, Reporter& report) { return be_rank(folder, rank, rank == late, report); });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "stands");
   for (const int port : listening_ports({procs.pid(1), procs.pid(2)})) {
     const sockaddr_in at = place_of(port);
@@ -78,9 +76,7 @@ void a_full_queue_makes_nobody_silent(void**) {
   for (size_t rank = 1; rank < 3; ++rank) expect_equal(results[rank].text, "size 2", results[rank].describe());
 }
 
-}  // namespace
+ddp_case_of(a_full_queue_makes_nobody_silent(1));
+ddp_case_of(a_full_queue_makes_nobody_silent(2));
 
-int main() {
-  const CMUnitTest tests[] = {ddp_test(a_full_queue_makes_nobody_silent<1>), ddp_test(a_full_queue_makes_nobody_silent<2>)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

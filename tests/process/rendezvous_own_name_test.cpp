@@ -14,10 +14,7 @@
 
 namespace {
 
-using ddp::test::expect;
-using ddp::test::expect_equal;
-using ddp::test::meet_at;
-using ddp::test::run_ranks;
+using namespace ddp::test;
 
 std::string own_name() {
   std::array<char, 256> name{};

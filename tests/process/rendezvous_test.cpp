@@ -17,7 +17,6 @@
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

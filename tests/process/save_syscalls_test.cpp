@@ -26,7 +26,6 @@
 #include "support/rule_options.hpp"
 #include "support/training.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -63,16 +62,13 @@ Ways ways_of(bool shard) {
 }
 
 std::shared_ptr<group::Group> meet(int port, int rank, int size) {
-  ddp_group_options options = world_options();
-  options.rank = rank;
-  options.world_size = size;
+  ddp_group_options options = world_options(rank, size);
   return group::Group::create(tcp_place(port).c_str(), options);
 }
 
 void train_and_save(Training& world, const std::string& folder, int64_t step, int64_t keep = 2) {
   while (world.optimizer->step_count() < step / 10) {
-    world.pass(0, static_cast<int>(world.optimizer->step_count()));
-    world.optimizer->step();
+    world.train(0, static_cast<int>(world.optimizer->step_count()));
   }
   checkpoint::save_latest("save", {*world.model, world.optimizer.get()}, {0, step}, folder, keep, std::nullopt);
 }
@@ -83,8 +79,7 @@ int save_as(const Way& way, int rank, int port, const std::string& folder) {
   Training world(*group, Rule::kAdamW, ways_of(way.shard));
   const checkpoint::Parts parts{*world.model, world.optimizer.get()};
   (void)checkpoint::load_latest("load", parts, folder, std::nullopt);
-  world.pass(0, kOld / 10);
-  world.optimizer->step();
+  world.train(0, kOld / 10);
   if (rank == way.victim) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kNotTraced;
     (void)raise(SIGSTOP);
@@ -221,7 +216,7 @@ void kill_at_each_call(const Way& way, int64_t first, int64_t stride, int64_t en
     if (!kill_once(way, at, wanted, count)) return;
 }
 
-void a_rank_killed_at_any_call_of_a_save_leaves_a_whole_checkpoint(void**) {
+ddp_case(a_rank_killed_at_any_call_of_a_save_leaves_a_whole_checkpoint) {
   constexpr size_t kAll = std::size(kWays);
   const Wanted wanted = undisturbed();
   Count counts[kAll];
@@ -247,19 +242,9 @@ void a_rank_killed_at_any_call_of_a_save_leaves_a_whole_checkpoint(void**) {
   std::printf("%lld kills\n", static_cast<long long>(kills));
 }
 
+ddp_before_cases({
+  if (argc > 1) wanted_kills = std::atoll(argv[1]);
+  if (argc > 1 && wanted_kills <= 0) std::exit(2);
+});
+
 }  // namespace
-
-int set_kills(const char* text) {
-  wanted_kills = std::atoll(text);
-  return wanted_kills > 0 ? 0 : 2;
-}
-
-int run_all() {
-  const CMUnitTest tests[] = {ddp_test(a_rank_killed_at_any_call_of_a_save_leaves_a_whole_checkpoint)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
-
-int main(int argc, char** argv) {
-  if (argc > 1 && set_kills(argv[1]) != 0) return 2;
-  return run_all();
-}

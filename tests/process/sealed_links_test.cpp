@@ -20,7 +20,6 @@
 #include "support/middle.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -94,19 +93,18 @@ std::string train_until_damaged(const Folder& folder, int rank, Over over, Damag
   return text;
 }
 
-template <Over kOver>
-void whatever_is_damaged_ends_the_link_with_the_name_of_the_peer(void**) {
+void expect_that_damage_ends_the_link(Over over) {
   if (!gloo_is_there()) return;
   for (const Damage damage : {Damage::kFlip, Damage::kDrop, Damage::kRepeat, Damage::kReorder}) {
     const Folder folder;
-    Procs procs(kRanks, [&](int rank, Reporter&) { return train_until_damaged(folder, rank, kOver, damage); });
+    Procs procs(kRanks, [&](int rank, Reporter&) { return train_until_damaged(folder, rank, over, damage); });
     const std::vector<ProcResult> results = procs.wait(90'000);
     for (const ProcResult& result : results) {
       expect(result.exit_code == 0 && !result.timed_out, result.describe());
       expect_contains(result.text, "DDP_ERROR_PEER_FAILED: ");
-      if (kOver != Over::kControl)
+      if (over != Over::kControl)
         expect(result.text == results[0].text, "one cause: " + result.text + " and " + results[0].text);
-      if (kOver != Over::kControl) expect_contains(result.text, "other bytes came from rank ");
+      if (over != Over::kControl) expect_contains(result.text, "other bytes came from rank ");
       expect(result.text.find("rank 0 (") != std::string::npos || result.text.find("rank 1 (") != std::string::npos,
              "an end of the link is named: " + result.text);
     }
@@ -114,8 +112,7 @@ void whatever_is_damaged_ends_the_link_with_the_name_of_the_peer(void**) {
 }
 
 // A link that was damaged costs its ranks a recovery, and none of them its place.
-template <Over kOver>
-void a_training_recovers_with_all_ranks(void**) {
+void a_training_recovers_with_all_ranks(Over over) {
   if (!gloo_is_there()) return;
   for (const Damage damage : {Damage::kFlip, Damage::kDrop, Damage::kRepeat, Damage::kReorder}) {
     const Folder folder;
@@ -128,9 +125,9 @@ void a_training_recovers_with_all_ranks(void**) {
       int recovered = 0;
       for (int step = 0; step < kSteps;) {
         if (middle != nullptr && step == kDamaged && recovered == 0)
-          kOver == Over::kControl ? middle->damage_control(damage) : middle->damage(damage, kPayload);
+          over == Over::kControl ? middle->damage_control(damage) : middle->damage(damage, kPayload);
         const std::optional<Error> error = try_to([&] {
-          exchange(*group, rank, step, kOver);
+          exchange(*group, rank, step, over);
           for (int i = 0; i < 20; ++i) {
             group->barrier();
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -150,7 +147,7 @@ void a_training_recovers_with_all_ranks(void**) {
       expect(recovered > 0, "the damage was noticed");
       return std::string("done");
     });
-    for (const ProcResult& result : procs.wait(120'000)) expect(result.exit_code == 0, result.describe());
+    expect_success(procs, 120'000);
   }
 }
 
@@ -160,14 +157,13 @@ std::string pattern_of(int rank) {
 }
 
 // What an attacker sees of a gradient and of a message in which one number is repeated.
-template <ddp_links kLinks>
-void an_attacker_reads(void**) {
+void an_attacker_reads(ddp_links links) {
   if (!gloo_is_there()) return;
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     std::unique_ptr<Middle> middle;
     if (rank == kHit) middle = std::make_unique<Middle>();
-    const auto group = join_process_group(folder, rank, 2, with(kLinks));
+    const auto group = join_process_group(folder, rank, 2, with(links));
     std::vector<float> data(kCount, 1'000.0F);
     if (middle != nullptr) middle->look_for(pattern_of(0));
     const Tensor tensor = flat_tensor(data.data(), DDP_F32, kCount);
@@ -179,15 +175,15 @@ void an_attacker_reads(void**) {
     group->barrier();
     if (middle != nullptr) {
       expect(middle->connections() >= 3, "all connections lead through it");
-      expect((of_gradients > 0) == (kLinks == DDP_LINKS_PLAIN), "gradients: " + std::to_string(of_gradients));
-      expect((middle->seen() > of_gradients) == (kLinks == DDP_LINKS_PLAIN), "messages: " + std::to_string(middle->seen()));
+      expect((of_gradients > 0) == (links == DDP_LINKS_PLAIN), "gradients: " + std::to_string(of_gradients));
+      expect((middle->seen() > of_gradients) == (links == DDP_LINKS_PLAIN), "messages: " + std::to_string(middle->seen()));
     }
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait(60'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 60'000);
 }
 
-void ranks_that_want_different_links_are_told_so(void**) {
+ddp_case(ranks_that_want_different_links_are_told_so) {
   const Folder folder;
   Procs procs(2, [&](int rank, Reporter&) {
     setenv("DDP_LINKS", rank == 0 ? "plain" : "encrypted", 1);
@@ -201,7 +197,7 @@ void ranks_that_want_different_links_are_told_so(void**) {
 }
 
 /// The token of the sub-group came over connections that any machine between the hosts could read.
-void a_part_of_an_open_group_is_not_called_encrypted(void**) {
+ddp_case(a_part_of_an_open_group_is_not_called_encrypted) {
   const std::string place = "tcp://127.0.0.1:" + std::to_string(free_port());
   Procs procs(2, [&](int rank, Reporter&) {
     unsetenv("DDP_TOKEN");
@@ -221,25 +217,12 @@ void a_part_of_an_open_group_is_not_called_encrypted(void**) {
   }
 }
 
-}  // namespace
+ddp_case(an_attacker_reads_nothing_of_encrypted_links) { an_attacker_reads(DDP_LINKS_ENCRYPTED); }
+ddp_case(an_attacker_reads_plain_links) { an_attacker_reads(DDP_LINKS_PLAIN); }
+ddp_case(damaged_data_ends_the_link) { expect_that_damage_ends_the_link(Over::kData); }
+ddp_case(a_damaged_message_ends_the_link) { expect_that_damage_ends_the_link(Over::kMessages); }
+ddp_case(damaged_control_ends_the_link) { expect_that_damage_ends_the_link(Over::kControl); }
+ddp_case(a_training_with_damaged_data_recovers) { a_training_recovers_with_all_ranks(Over::kData); }
+ddp_case(a_training_with_damaged_control_recovers) { a_training_recovers_with_all_ranks(Over::kControl); }
 
-int main() {
-  const CMUnitTest tests[] = {
-      {"an_attacker_reads_nothing_of_encrypted_links", guarded<&an_attacker_reads<DDP_LINKS_ENCRYPTED>>, nullptr, nullptr,
-       nullptr},
-      {"an_attacker_reads_plain_links", guarded<&an_attacker_reads<DDP_LINKS_PLAIN>>, nullptr, nullptr, nullptr},
-      ddp_test(ranks_that_want_different_links_are_told_so),
-      ddp_test(a_part_of_an_open_group_is_not_called_encrypted),
-      {"damaged_data_ends_the_link", guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kData>>,
-       nullptr, nullptr, nullptr},
-      {"a_damaged_message_ends_the_link",
-       guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kMessages>>, nullptr, nullptr, nullptr},
-      {"damaged_control_ends_the_link",
-       guarded<&whatever_is_damaged_ends_the_link_with_the_name_of_the_peer<Over::kControl>>, nullptr, nullptr, nullptr},
-      {"a_training_with_damaged_data_recovers", guarded<&a_training_recovers_with_all_ranks<Over::kData>>, nullptr, nullptr,
-       nullptr},
-      {"a_training_with_damaged_control_recovers", guarded<&a_training_recovers_with_all_ranks<Over::kControl>>, nullptr,
-       nullptr, nullptr},
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -13,7 +13,6 @@
 #include "support/on_processes.hpp"
 #include "support/state_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -68,10 +67,7 @@ void calls_go_on(Hosts hosts) {
   });
   for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "trained", 60'000);
   procs.signal(kVictim, SIGKILL);
-  for (const int rank : {0, 2}) {
-    const ProcResult& result = procs.wait_one(rank, 60'000);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-  }
+  expect_success_of(procs, {0, 2}, 60'000);
 }
 
 ddp_case(over_shared_memory) { calls_go_on(Hosts::kShared); }

@@ -8,7 +8,6 @@
 #include "control/control.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -61,27 +60,13 @@ void stop_and_go_on(Hosts hosts, const std::vector<int>& stopped, int64_t ms) {
   }
 }
 
-template <Hosts kHosts>
-void all_ranks_stopped_for_longer_than_every_limit_go_on(void**) {
-  if (kHosts == Hosts::kShared || gloo_is_there()) stop_and_go_on(kHosts, {0, 1, 2}, kTimeoutMs + 1'000);
+ddp_case_on_hosts(all_ranks_stopped_for_longer_than_every_limit_go_on, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
+  if (hosts == Hosts::kShared || gloo_is_there()) stop_and_go_on(hosts, {0, 1, 2}, kTimeoutMs + 1'000);
 }
 
-template <Hosts kHosts>
-void one_rank_stopped_for_less_than_the_limit_blames_nobody(void**) {
-  if (kHosts != Hosts::kShared && !gloo_is_there()) return;
-  stop_and_go_on(kHosts, {0}, kDeadMs / 2);
-  stop_and_go_on(kHosts, {1}, kDeadMs / 2);
+ddp_case_on_hosts(one_rank_stopped_for_less_than_the_limit_blames_nobody, Hosts::kShared, Hosts::kGloo) {
+  stop_and_go_on(hosts, {0}, kDeadMs / 2);
+  stop_and_go_on(hosts, {1}, kDeadMs / 2);
 }
 
 }  // namespace
-
-int main() {
-  const CMUnitTest tests[] = {
-      ddp_test(all_ranks_stopped_for_longer_than_every_limit_go_on<Hosts::kShared>),
-      ddp_test(all_ranks_stopped_for_longer_than_every_limit_go_on<Hosts::kGloo>),
-      ddp_test(all_ranks_stopped_for_longer_than_every_limit_go_on<Hosts::kSeveral>),
-      ddp_test(one_rank_stopped_for_less_than_the_limit_blames_nobody<Hosts::kShared>),
-      ddp_test(one_rank_stopped_for_less_than_the_limit_blames_nobody<Hosts::kGloo>),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}

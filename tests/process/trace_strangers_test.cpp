@@ -16,7 +16,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr uid_t kOther = 65534;
@@ -36,9 +35,7 @@ void run_ranks(const Folder& folder, const char* variable, const std::string& va
     ddp_group_destroy(group);
     return std::string("done");
   });
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(kLimitMs))
-    expect(result.exit_code == 0, "rank " + std::to_string(rank++) + ": " + result.describe());
+  expect_success(procs, kLimitMs);
 }
 
 size_t files_in(const std::string& path) {

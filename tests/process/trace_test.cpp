@@ -19,25 +19,21 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kParameters = 4;
 constexpr int64_t kElements = 32 * 1024;  // each is a bucket of its own
 
-struct Training {
+struct Training : NotCopied {
   Training(const Folder& folder, int rank, int size, int recoverable = 0) : place(folder.path()) {
     ddp_group_options options = patient_options(rank, size);
     options.recoverable = recoverable;
     group = create_group("file://" + place + "/meet", options);
   }
   ~Training() { ddp_group_destroy(group); }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
   ddp_model* model_on(ddp_group* on, const std::string& prefix = "param") {
     ddp_model* made = nullptr;
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.first_bucket_bytes = options.bucket_bytes = kElements * 4;
     options.progress = DDP_PROGRESS_CALLER;
     OK(ddp_model_create(on, &options, &made));
@@ -56,8 +52,7 @@ struct Training {
     expect(status == (marks == kParameters ? DDP_OK : DDP_ERROR_INVALID_STATE), ddp_last_error());
   }
   void start(int64_t capacity = 0) {
-    ddp_trace_options options;
-    OK(ddp_trace_options_init(&options, sizeof options));
+    auto options = defaults<ddp_trace_options>();
     if (capacity != 0) options.capacity = capacity;
     OK(ddp_group_start_trace(group, ddp_group_get_rank(group) == 0 ? trace().c_str() : nullptr, &options));
   }
@@ -68,9 +63,7 @@ struct Training {
   ddp_group* group = nullptr;
 };
 
-void expect_done(Procs& procs) {
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
-}
+void expect_done(Procs& procs) { expect_success(procs); }
 
 constexpr int kPasses = 5;
 
@@ -283,8 +276,7 @@ ddp_case(what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on) {
     const std::string nowhere = folder.path() + "/none/trace.json";
     expect(ddp_group_start_trace(training.group, nowhere.c_str(), nullptr) == DDP_ERROR_IO, ddp_last_error());
     expect(ddp_group_start_trace(training.group, nullptr, nullptr) == DDP_ERROR_INVALID_ARGUMENT, ddp_last_error());
-    ddp_trace_options options;
-    OK(ddp_trace_options_init(&options, sizeof options));
+    auto options = defaults<ddp_trace_options>();
     options.capacity = 63;
     expect(ddp_group_start_trace(training.group, "t", &options) == DDP_ERROR_INVALID_ARGUMENT, ddp_last_error());
     training.start();

@@ -11,7 +11,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using Json = nlohmann::json;
 
@@ -64,7 +63,7 @@ ddp_case(traces_follow_each_other_beside_a_sub_group) {
     ddp_group_destroy(group);
     return std::string("done");
   });
-  for (const ProcResult& result : procs.wait()) expect(result.exit_code == 0, result.describe());
+  expect_success(procs);
   const Json trace = Json::parse(std::ifstream(file));
   for (int rank = 0; rank < 2; ++rank)
     expect_equal(count(trace, rank, "ddp_group_barrier"), int64_t{1}, "of the last trace");

@@ -40,7 +40,6 @@ time_t time(time_t* out) noexcept {
 }
 }
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -91,10 +90,7 @@ void nothing_is_late_or_dead(Hosts hosts) {
   });
   for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "trained");
   procs.signal(kVictim, SIGKILL);
-  for (const int rank : {0, 2}) {
-    const ProcResult& result = procs.wait_one(rank, 60'000);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-  }
+  expect_success_of(procs, {0, 2}, 60'000);
 }
 
 ddp_case(the_clock_of_the_program_lies) {

@@ -22,7 +22,6 @@
 
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -13,7 +13,6 @@
 #include "support/on_processes.hpp"
 #include "support/scarce.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -57,18 +56,11 @@ void starve(scarce::What what, const char* name) {
   training.end();
 }
 
-void a_rank_without_memory_costs_itself_alone(void**) { starve(scarce::What::kMemory, "allocation"); }
-void a_rank_without_threads_or_descriptors_costs_itself_alone(void**) {
+ddp_case(a_rank_without_memory_costs_itself_alone) { starve(scarce::What::kMemory, "allocation"); }
+ddp_case(a_rank_without_threads_or_descriptors_costs_itself_alone) {
   if (scarce::kRefusesSystem) starve(scarce::What::kSystem, "thread, descriptor or mapping");
 }
 
-}  // namespace
+ddp_before_cases(if (argc > 1) samples = std::atoll(argv[1]));
 
-int main(int argc, char** argv) {
-  if (argc > 1) samples = std::atoll(argv[1]);
-  const CMUnitTest tests[] = {
-      ddp_test(a_rank_without_memory_costs_itself_alone),
-      ddp_test(a_rank_without_threads_or_descriptors_costs_itself_alone),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

@@ -8,7 +8,19 @@
 #include <random>
 #include <vector>
 
+#include "ddp/batch_norm.h"
+
 namespace ddp::test {
+
+inline constexpr int64_t kRows[] = {3, 0, 1, 5};  // of each rank
+
+inline ddp_batch_norm_options norm_options() {
+  ddp_batch_norm_options options{};
+  options.epsilon = 1e-3;
+  options.momentum = 0.3;
+  options.training = 1;
+  return options;
+}
 
 /// [rows, channels, inner], one after the other.
 struct Batch {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // main() of tests. A program of several files is named after their folder, and has a link with the name of each file
 // (CMakeLists.txt): test.unit.os.log is the file unit/os/log_test.cpp in the program test.unit.os, and `test.unit.os log` is
-// the same. The cases of a file are listed where they are defined (ddp_case in check.hpp, ddp_paths_case in
-// group_paths.hpp), or it has a main() of its own. `--filter PATTERN` runs the cases whose names match (`*` and `?`).
+// the same. The cases of a file are listed where they are defined (ddp_case in check.hpp, ddp_case_on in group_paths.hpp),
+// or it has a main() of its own. `--filter PATTERN` runs the cases whose names match (`*` and `?`).
 #include <cstdio>
 #include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +18,12 @@ namespace {
 
 struct Case {
   std::string_view file;
-  CMUnitTest test;
+  std::string name;
+  std::function<void()> body;
+};
+struct Before {
+  std::string_view file;
+  void (*call)(int, char**);
 };
 struct File {
   std::string_view name;
@@ -24,10 +32,17 @@ struct File {
   int (*main_with_words)(int, char**) = nullptr;
 };
 
-std::vector<Case>& cases() {
-  static std::vector<Case> all;
+std::deque<Case>& cases() {
+  static std::deque<Case> all;
   return all;
 }
+
+std::vector<Before>& befores() {
+  static std::vector<Before> all;
+  return all;
+}
+
+CMUnitTest around{};
 
 std::vector<File>& files() {
   static std::vector<File> all;
@@ -40,13 +55,31 @@ const File* find(std::string_view name) {
   return nullptr;
 }
 
+void run_case(void** state) {
+  std::string failure;
+  try {
+    return (*static_cast<const std::function<void()>*>(*state))();
+  } catch (const ddp::Error& error) {
+    failure = std::string(ddp::status_name(error.status())) + ": " + error.text();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  print_error("%s\n", failure.c_str());
+  std::string().swap(failure);  // CMocka jumps over destructors
+  _fail(__FILE__, __LINE__);
+}
+
 /// The cases of one file, or all.
 int run_cases(const File* file, int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i)
     if (std::strcmp(argv[i], "--filter") == 0) cmocka_set_test_filter(argv[i + 1]);
+  const auto is_of_file = [file](const auto& each) { return file == nullptr || each.file == file->path; };
+  for (const Before& each : befores())
+    if (is_of_file(each)) each.call(argc, argv);
   std::vector<CMUnitTest> chosen;
-  for (const Case& each : cases())
-    if (file == nullptr || each.file == file->path) chosen.push_back(each.test);
+  for (Case& each : cases())
+    if (is_of_file(each))
+      chosen.push_back({each.name.c_str(), run_case, around.setup_func, around.teardown_func, &each.body});
   return _cmocka_run_group_tests("tests", chosen.data(), chosen.size(), nullptr, nullptr);
 }
 
@@ -57,8 +90,19 @@ int run(const File& file, int argc, char** argv) {
 
 }  // namespace
 
-bool ddp::test::list_case(const char* file, const char* name, CMUnitTestFunction function) {
-  cases().push_back({file, {name, function, nullptr, nullptr, nullptr}});
+bool ddp::test::list_case(const char* file, const std::string& name, const std::function<void()>& body) {
+  cases().push_back({file, name, body});
+  return true;
+}
+
+bool ddp::test::list_before_cases(const char* file, void (*before)(int, char**)) {
+  befores().push_back({file, before});
+  return true;
+}
+
+bool ddp::test::list_around_cases(CMFixtureFunction setup, CMFixtureFunction teardown) {
+  around.setup_func = setup;
+  around.teardown_func = teardown;
   return true;
 }
 

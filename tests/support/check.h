@@ -2,7 +2,7 @@
 /* Checks for the C tests of the public API: they print both values, never jump (so they may be used on any thread), and hold
  * every call to the rules of include/README.md: a call that fails leaves a sentence, one that succeeds leaves the last
  * sentence alone.
- * A failed check is counted; check_test() fails the CMocka test that it belongs to. */
+ * A failed check is counted, and fails the case that it belongs to. */
 #ifndef DDP_TESTS_CHECK_H
 #define DDP_TESTS_CHECK_H
 
@@ -77,6 +77,10 @@ static inline void check_text_at(const char *text, const char *part, const char 
 #define check_error(wanted, call) check_error_at((check_arm(), (call)), wanted, #call, __FILE__, __LINE__)
 /* As check_error, and the sentence contains a text. */
 #define check_error_text(wanted, call, part) (check_error(wanted, call), check_text(ddp_last_error(), part))
+/* A structure as its init function fills it: check_defaults(model_options, options); */
+#define check_defaults(type, name) \
+  ddp_##type name;                 \
+  check_ok(ddp_##type##_init(&name, sizeof name))
 /* Equal integers; equal floating-point numbers (NaN equals NaN). */
 #define check_int(got, wanted) check_int_at((int64_t)(got), (int64_t)(wanted), #got, __FILE__, __LINE__)
 #define check_number(got, wanted) check_number_at((double)(got), (double)(wanted), #got, __FILE__, __LINE__)
@@ -105,8 +109,10 @@ static inline int check_teardown(void **state) {
   static void function(__attribute__((unused)) void **of_cmocka)
 void check_list(struct CMUnitTest one, int line);
 
-/* For the table of a program that has steps around all its tests. */
-#define check_test(function) cmocka_unit_test_setup_teardown(function, check_setup, check_teardown)
+/* Steps before and after all cases of the program. */
+#define check_around(before, after) \
+  __attribute__((constructor)) static void steps_are_listed(void) { check_list_steps(before, after); }
+void check_list_steps(CMFixtureFunction before, CMFixtureFunction after);
 
 /* A table with this one would pass with failed checks. */
 #undef cmocka_unit_test

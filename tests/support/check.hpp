@@ -4,12 +4,15 @@
 //
 //   ddp_case(sums_are_exact) { expect(1 + 1 == 2, "one and one"); }
 //
-// Such a case is in the list of its program; main() is in support/cases.cpp. A program that makes cases of templates or
-// wants steps around them has a main() and a table of its own, with ddp_test.
+// Such a case is in the list of its program; main() is in support/cases.cpp.
+//
+//   void sums_are_exact_on(int ranks) { ... }
+//   ddp_case_of(sums_are_exact_on(2));                    // a case a line
+//   ddp_before_cases(setenv("DDP_GUARD_VALUES", "1", 1));  // what the program does before the cases of this file
 #pragma once
 
 #include <cstddef>
-#include <exception>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -19,6 +22,15 @@
 #include "support/cmocka.hpp"
 
 namespace ddp::test {
+
+using namespace ddp;  // so that a file needs `using namespace ddp::test` only
+
+/// The base of what must not be copied.
+struct NotCopied {
+  NotCopied() = default;
+  NotCopied(const NotCopied&) = delete;
+  NotCopied& operator=(const NotCopied&) = delete;
+};
 
 inline void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
@@ -50,25 +62,14 @@ std::string expect_error(ddp_status status, Body&& body) {
   throw std::runtime_error(std::string("expected ") + status_name(status) + ", but nothing was thrown");
 }
 
-/// A test function whose exceptions are failures of the test.
-template <void (*Body)(void**)>
-void guarded(void** state) {
-  std::string failure;
-  try {
-    Body(state);
-    return;
-  } catch (const Error& error) {
-    failure = std::string(status_name(error.status())) + ": " + error.text();
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  print_error("%s\n", failure.c_str());
-  std::string().swap(failure);  // CMocka jumps over destructors
-  _fail(__FILE__, __LINE__);
-}
+/// In support/cases.cpp, whose main() runs them. An exception fails the case.
+bool list_case(const char* file, const std::string& name, const std::function<void()>& body);
 
-/// In support/cases.cpp, beside the main() that runs them. A file has cases or a main().
-bool list_case(const char* file, const char* name, CMUnitTestFunction function);
+/// With the arguments of the program; it may end the program, with 77 as skipped.
+bool list_before_cases(const char* file, void (*before)(int argc, char** argv));
+
+/// Steps around every case of the program.
+bool list_around_cases(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 /// A file of a program of several (together.py): its cases, or the main() that it has.
 bool list_file(const char* name, const char* path, int (*main)(int, char**));
@@ -80,12 +81,19 @@ inline bool list_file(const char* name, const char* path, std::nullptr_t) {
 }  // namespace ddp::test
 
 /// The head of a case, which may throw.
-#define ddp_case(function)                                                     \
-  void function(void**);                                                       \
-  [[maybe_unused]] const bool function##_is_listed =                           \
-      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<function>); \
-  void function(void**)
+#define ddp_case(function)                                                                                \
+  void function();                                                                                        \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(__FILE__, #function, function); \
+  void function()
 
-/// A CMUnitTest whose function may throw.
-#define ddp_test(function) \
-  { #function, ddp::test::guarded < function>, nullptr, nullptr, nullptr }
+/// A case that is a call, which is its name.
+#define ddp_case_of(...)                                            \
+  [[maybe_unused]] const bool ddp_with_line(is_listed_, __LINE__) = \
+      ddp::test::list_case(__FILE__, #__VA_ARGS__, [] { __VA_ARGS__; })
+
+#define ddp_before_cases(...)                   \
+  [[maybe_unused]] const bool is_before_cases = \
+      ddp::test::list_before_cases(__FILE__, []([[maybe_unused]] int argc, [[maybe_unused]] char** argv) { __VA_ARGS__; })
+
+#define ddp_with_line(name, line) ddp_joined(name, line)
+#define ddp_joined(name, line) name##line

@@ -21,4 +21,11 @@ void check_list(struct CMUnitTest one, int line) {
   lines[at] = line;
 }
 
-int main(void) { return _cmocka_run_group_tests("tests", cases, count, NULL, NULL); }
+static CMFixtureFunction before_all, after_all;
+
+void check_list_steps(CMFixtureFunction before, CMFixtureFunction after) {
+  before_all = before;
+  after_all = after;
+}
+
+int main(void) { return _cmocka_run_group_tests("tests", cases, count, before_all, after_all); }

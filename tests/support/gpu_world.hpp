@@ -18,7 +18,7 @@ namespace ddp::test {
 enum class Home { kOfPath, kHost, kGpu, kBoth };
 
 /// The fake in the place of the module, new and empty; checked when it goes.
-class FakeGpus {
+class FakeGpus : NotCopied {
  public:
   /// `nccl_looks`: as in fake_gpu::Options; NCCL that does not block, as the library asks for.
   explicit FakeGpus(uint64_t seed = 0, int64_t nccl_looks = 3) {
@@ -30,8 +30,6 @@ class FakeGpus {
     gpu::set_table(&fake_gpu::table());
   }
   ~FakeGpus() { gpu::set_table(nullptr); }
-  FakeGpus(const FakeGpus&) = delete;
-  FakeGpus& operator=(const FakeGpus&) = delete;
 
   static void expect_correct(const std::string& what = "the program") {
     std::string all;
@@ -46,6 +44,10 @@ class FakeGpus {
     expect_equal(live.events, int64_t{0}, "events that are left");
     expect_equal(live.communicators, int64_t{0}, "communicators that are left");
     expect_equal(live.registrations, int64_t{0}, "registrations that are left");
+  }
+  static void expect_clean() {
+    expect_correct();
+    expect_nothing_left();
   }
 };
 
@@ -78,8 +80,7 @@ inline void run_gpu_groups(int size, const std::function<void(group::Group&, int
 inline void run_on_gpus(int size, const ddp_group_options& options, const std::function<void(group::Group&, int)>& body) {
   const FakeGpus gpus;
   run_gpu_groups_with(size, options, body);
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 inline void run_on_gpus(int size, const std::function<void(group::Group&, int)>& body) {
   run_on_gpus(size, world_options(), body);
@@ -139,14 +140,12 @@ class GpuArray {
 };
 
 /// A stream of the program.
-class GpuStream {
+class GpuStream : NotCopied {
  public:
   explicit GpuStream(int32_t device) {
     expect(fake_gpu::table().set_device(device) == 0 && fake_gpu::table().stream_create(&stream_, 0) == 0, "a stream");
   }
   ~GpuStream() { static_cast<void>(fake_gpu::table().stream_destroy(stream_)); }
-  GpuStream(const GpuStream&) = delete;
-  GpuStream& operator=(const GpuStream&) = delete;
   [[nodiscard]] void* get() const noexcept { return stream_; }
   void synchronize() const { expect(fake_gpu::table().stream_synchronize(stream_) == 0, "waited for a stream"); }
 

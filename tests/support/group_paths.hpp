@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One test body on every transport: ranks as threads, as processes over shared memory, over sockets and on several hosts,
-// and as threads with a fake GPU each. support/suite.hpp makes tests of a list of bodies.
+// and as threads with a fake GPU each.
 //
-//   void sums_are_right(Path path) { run_on(path, 3, [](Group& group, int rank) { ... }); }
+//   ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, [](Group& group, int rank) { ... }); }
 #pragma once
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -48,9 +47,7 @@ inline void run_at(Path path, int size,
                    const std::function<void(const std::string& place, ddp_group_options options, int rank)>& body) {
   static std::atomic<int> next{0};
   const auto options_of = [&](int rank) {
-    ddp_group_options options = world_options();
-    options.rank = rank;
-    options.world_size = size;
+    ddp_group_options options = world_options(rank, size);
     options.backend = row_of(path).asked;
     return options;
   };
@@ -64,8 +61,7 @@ inline void run_at(Path path, int size,
       expect(fake_gpu::table().set_device(rank) == 0, "a program has its GPU current");
       body(place, options, rank);
     });
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
     return;
   }
   const Folder folder;
@@ -93,6 +89,11 @@ inline void run_freely_on(Path path, int size, const std::function<void(group::G
       expect(group->backend() == (is_remote ? DDP_BACKEND_GLOO : DDP_BACKEND_SHM), "the backend that was asked for");
     body(*group, rank);
   });
+}
+
+/// Nothing where so few ranks would be on another transport.
+inline void run_if_enough_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
+  if (size >= row_of(path).least) run_freely_on(path, size, body);
 }
 
 inline void run_on(Path path, int size, const std::function<void(group::Group&, int)>& body) {
@@ -128,37 +129,19 @@ inline bool has_gloo() {
   return there;
 }
 
-template <void (*Body)(Path), Path kPath>
-void on_path(void**) {
-  if (!row_of(kPath).needs_gloo || has_gloo()) Body(kPath);
-}
-
-template <void (*Body)(Path)>
-bool list_on_paths(const char* file, const Paths& paths, const std::string& name) {
-  static constexpr CMUnitTestFunction kOn[] = {guarded<on_path<Body, Path::kLocal>>, guarded<on_path<Body, Path::kShm>>,
-                                               guarded<on_path<Body, Path::kGloo>>, guarded<on_path<Body, Path::kHosts>>,
-                                               guarded<on_path<Body, Path::kGpu>>};
-  static std::deque<std::string> names;
+inline bool list_on_paths(const char* file, const Paths& paths, const std::string& name,
+                          const std::function<void(Path)>& body) {
   for (const Path path : paths)
-    list_case(file, names.emplace_back(name + " " + row_of(path).name).c_str(), kOn[static_cast<size_t>(path)]);
+    list_case(file, name + " " + row_of(path).name, [path, body] {
+      if (!row_of(path).needs_gloo || has_gloo()) body(path);
+    });
   return true;
 }
 
 }  // namespace ddp::test
 
-/// The head of a case that runs on some transports: ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, ...); }
+/// The head of a case that runs on some transports.
 #define ddp_case_on(paths, function)                                                                                   \
   void function(ddp::test::Path);                                                                                      \
-  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths<function>(__FILE__, (paths), #function); \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths(__FILE__, (paths), #function, function); \
   void function([[maybe_unused]] ddp::test::Path path)
-
-/// Three CMUnitTests of a function that takes a Path and may throw.
-#define ddp_paths_test(function)                                                                                            \
-  {#function " on threads", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kLocal>>, nullptr, nullptr,  \
-   nullptr},                                                                                                                \
-      {#function " over shared memory", ddp::test::guarded<&ddp::test::on_path<&function, ddp::test::Path::kShm>>, nullptr, \
-       nullptr, nullptr},                                                                                                   \
-  {                                                                                                                         \
-#function " over Gloo", ddp::test::guarded < &ddp::test::on_path < &function, ddp::test::Path::kGloo>>, nullptr,        \
-        nullptr, nullptr                                                                                                    \
-  }

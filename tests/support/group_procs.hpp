@@ -14,7 +14,7 @@
 namespace ddp::test {
 
 /// A fresh folder, removed with everything in it.
-class Folder {
+class Folder : NotCopied {
  public:
   Folder() {
     std::string name = (std::filesystem::temp_directory_path() / "ddp-test-XXXXXX").string();
@@ -25,8 +25,6 @@ class Folder {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
@@ -54,11 +52,7 @@ inline void run_group_procs(int size, const ddp_group_options& options,
     body(*group, rank);
     return std::string("done");
   });
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(60'000)) {
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
-    ++rank;
-  }
+  expect_success(procs, 60'000);
 }
 
 }  // namespace ddp::test

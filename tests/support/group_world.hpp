@@ -14,19 +14,10 @@
 
 namespace ddp::test {
 
-/// Make a group of `size` ranks and run the body on each; throws what a rank threw.
-using RunGroups = std::function<void(int size, const std::function<void(group::Group&, int)>& body)>;
-
-/// A promise that holds on any kind of ranks (support/suite.hpp).
-struct Semantics {
-  const char* name;
-  void (*run)(const RunGroups&);
-};
-
-inline ddp_group_options world_options() {
+inline ddp_group_options world_options(int32_t rank = -1, int32_t size = -1) {
   ddp_group_options options{};
-  options.rank = -1;
-  options.world_size = -1;
+  options.rank = rank;
+  options.world_size = size;
   options.timeout_ms = 20'000;
   options.heartbeat_ms = 100;
   options.dead_after_ms = 10'000;

@@ -12,6 +12,7 @@
 
 #include "core/hash.hpp"
 #include "ddp/experimental.h"
+#include "support/defaults.hpp"
 #include "support/group_procs.hpp"
 
 namespace ddp::test {
@@ -31,7 +32,7 @@ struct GrowingPlan {
   Moment when = Moment::kNever;
 };
 
-class Growing {
+class Growing : NotCopied {
  public:
   static constexpr int64_t kGrows = 3, kDies = 5;
   int64_t steps = 8;
@@ -39,8 +40,7 @@ class Growing {
 
   /// `id` below 0: a replay. `joins`: the group exists, and its model has grown.
   Growing(const GrowingPlan& plan, int32_t id, bool joins = false) : plan_(plan), id_(id), joins_(joins) {
-    ddp_group_options options;
-    must(ddp_group_options_init(&options, sizeof options));
+    auto options = defaults<ddp_group_options>();
     options.rank = is_replay() ? 0 : joins ? -1 : id;
     options.world_size = is_replay() ? 1 : joins ? -1 : plan.ranks;
     options.join = joins ? 1 : 0;
@@ -69,8 +69,6 @@ class Growing {
     for (ddp_model* const each : {model_, other_, beside_}) ddp_model_destroy(each);
     ddp_group_destroy(group_);
   }
-  Growing(const Growing&) = delete;
-  Growing& operator=(const Growing&) = delete;
 
   /// Who made each step, and the hashes behind the last one. `at(step)` is called before each step.
   std::string run(const std::function<void(int64_t)>& at = {}) {
@@ -175,8 +173,7 @@ class Growing {
     make_averages(model_, &ema_);
   }
   void make(ddp_model* of, ddp_optimizer** out_optimizer, ddp_optimizer** out_second) const {
-    ddp_optimizer_options options;
-    must(ddp_optimizer_options_init(&options, sizeof options));
+    auto options = defaults<ddp_optimizer_options>();
     options.shard = !is_replay() && plan_.shard ? 1 : 0;
     options.in_backward = !is_replay() && plan_.in_backward ? 1 : 0;
     if (plan_.several && out_second != nullptr) {
@@ -197,8 +194,7 @@ class Growing {
   }
 
   ddp_status keep() {
-    ddp_state state;
-    must(ddp_state_init(&state, sizeof state));
+    auto state = defaults<ddp_state>();
     state.model = model_;
     ddp_optimizer* const all[] = {second_optimizer_, optimizer_};
     state.optimizer = plan_.several ? nullptr : optimizer_;
@@ -254,8 +250,7 @@ class Growing {
   void go_on(ddp_status status) {
     while (status != DDP_OK) {
       if (status != DDP_ERROR_PEER_FAILED && status != DDP_ERROR_ABORTED && status != DDP_ERROR_TIMED_OUT) must(status);
-      ddp_recover_options options;
-      must(ddp_recover_options_init(&options, sizeof options));
+      auto options = defaults<ddp_recover_options>();
       options.wait_ms = 10'000;
       must(ddp_group_recover(group_, &options, nullptr));
       must(ddp_optimizer_get_step_count(optimizer_, &step_));

@@ -72,9 +72,7 @@ struct Run {
     hub.release();
   }
   /// All must end with exit code 0.
-  void expect_success() {
-    for (const auto& result : procs.wait(60'000)) expect(result.exit_code == 0 && !result.timed_out, result.describe());
-  }
+  void expect_success() { test::expect_success(procs, 60'000); }
 };
 
 inline int ranks_of(const Placement& placement) { return static_cast<int>(placement.size()); }

@@ -19,7 +19,7 @@
 
 namespace ddp::test {
 
-class JoinedTraining {
+class JoinedTraining : NotCopied {
  public:
   static constexpr int kRanks = 3;
   static constexpr uint64_t kAlone = 0b111;  // members of a step that the three have made
@@ -40,8 +40,6 @@ class JoinedTraining {
     wait_for(kAlone, "the training begins");
   }
   ~JoinedTraining() { munmap(shared_, sizeof(Shared)); }
-  JoinedTraining(const JoinedTraining&) = delete;
-  JoinedTraining& operator=(const JoinedTraining&) = delete;
 
   /// For a rank that joins; it may be changed.
   [[nodiscard]] Survival joiner() const { return plan_; }

@@ -50,4 +50,18 @@ inline void train(const KeepPlan& plan) {
   expect(repeated.exit_code == 0 && repeated.text == told, "the replay: " + repeated.describe() + " is " + told);
 }
 
+inline void train_with(int32_t ranks, void (*change)(KeepPlan&)) {
+  const Folder folder;
+  KeepPlan plan = plan_on(folder, ranks);
+  change(plan);
+  train(plan);
+}
+
 }  // namespace ddp::test
+
+/// The head of a case that trains by a plan, which it changes: keep_case(rank_0_dies, 4) { plan.deaths = ...; }
+#define keep_case(function, ranks)                                                               \
+  void function(ddp::test::KeepPlan&);                                                           \
+  [[maybe_unused]] const bool function##_is_listed =                                             \
+      ddp::test::list_case(__FILE__, #function, [] { ddp::test::train_with(ranks, function); }); \
+  void function(ddp::test::KeepPlan& plan)

@@ -14,12 +14,13 @@
 
 #include "core/float16.hpp"
 #include "ddp/experimental.h"
+#include "support/defaults.hpp"
 #include "support/group_procs.hpp"
 #include "support/keep_plan.hpp"
 
 namespace ddp::test {
 
-class KeepTraining {
+class KeepTraining : NotCopied {
  public:
   static constexpr int64_t kSizes[] = {7, 5'000, 70'000};
 
@@ -40,8 +41,6 @@ class KeepTraining {
     for (ddp_model* const each : {other_, model_, earlier_}) ddp_model_destroy(each);
     ddp_group_destroy(group_);
   }
-  KeepTraining(const KeepTraining&) = delete;
-  KeepTraining& operator=(const KeepTraining&) = delete;
 
   /// Who made each step, and the hash of parameters and averages behind the last.
   std::string run() {
@@ -92,8 +91,7 @@ class KeepTraining {
   [[nodiscard]] bool is_replay() const noexcept { return id_ < 0; }
 
   ddp_status create_group() {
-    ddp_group_options options;
-    must(ddp_group_options_init(&options, sizeof options));
+    auto options = defaults<ddp_group_options>();
     options.rank = is_replay() ? 0 : id_;
     options.world_size = is_replay() ? 1 : plan_.ranks;
     if (!is_replay()) options.backend = plan_.backend;
@@ -106,8 +104,7 @@ class KeepTraining {
   }
 
   void create_model() {
-    ddp_model_options options;
-    must(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.bucket_bytes = 100'000;
     options.own_values = plan_.own_values ? 1 : 0;
     must(ddp_model_create(group_, &options, &model_));
@@ -119,8 +116,7 @@ class KeepTraining {
   }
 
   void create_optimizer() {
-    ddp_optimizer_options options;
-    must(ddp_optimizer_options_init(&options, sizeof options));
+    auto options = defaults<ddp_optimizer_options>();
     options.undo = plan_.undo ? 1 : 0;
     options.in_backward = plan_.in_backward ? 1 : 0;
     if (!is_replay() && plan_.shard) options.shard = 1, options.late_values = plan_.late_values ? 1 : 0;
@@ -129,8 +125,7 @@ class KeepTraining {
     const int32_t list[] = {2, 0};
     if (plan_.two_optimizers) options.parameters = list, options.parameter_count = 2;
     if (plan_.own_rule) {
-      ddp_custom_options rule;
-      must(ddp_custom_options_init(&rule, sizeof rule));
+      auto rule = defaults<ddp_custom_options>();
       rule.rate = 0.0625;
       must(ddp_optimizer_create_custom(model_, &rule, &options, "momentum", &KeepTraining::update, this, nullptr,
                                        &optimizer_));
@@ -138,8 +133,7 @@ class KeepTraining {
       must(ddp_optimizer_create_adam(model_, nullptr, &options, &optimizer_));
     }
     if (plan_.loss_scale != 0) {
-      ddp_loss_scale_options scale;
-      must(ddp_loss_scale_options_init(&scale, sizeof scale));
+      auto scale = defaults<ddp_loss_scale_options>();
       scale.initial = plan_.loss_scale;
       scale.interval = 5;  // it grows on the way
       must(ddp_optimizer_set_loss_scale(optimizer_, &scale));
@@ -158,12 +152,11 @@ class KeepTraining {
 
   /// A second model, which makes a step of its own behind each step of the first.
   void create_other() {
-    ddp_optimizer_options options;
     ddp_tensor value;
     must(ddp_model_create(group_, nullptr, &other_));
     must(ddp_tensor_init(&value, other_values_.data(), DDP_F32, 1, &kOtherSize));
     must(ddp_model_add_parameter(other_, "other", &value, nullptr, nullptr));
-    must(ddp_optimizer_options_init(&options, sizeof options));
+    auto options = defaults<ddp_optimizer_options>();
     must(ddp_optimizer_create_adam(other_, nullptr, &options, &other_optimizer_));
   }
 
@@ -316,8 +309,7 @@ class KeepTraining {
   void go_on(ddp_status status) {
     while (status != DDP_OK) {
       if (status != DDP_ERROR_PEER_FAILED && status != DDP_ERROR_ABORTED && status != DDP_ERROR_TIMED_OUT) must(status);
-      ddp_recover_options options;
-      must(ddp_recover_options_init(&options, sizeof options));
+      auto options = defaults<ddp_recover_options>();
       options.wait_ms = 10'000;
       ddp_recovery recovery{};
       recovery.struct_size = sizeof recovery;

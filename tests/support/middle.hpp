@@ -28,12 +28,10 @@ namespace ddp::test {
 
 enum class Damage { kNone, kFlip, kDrop, kRepeat, kReorder };
 
-class Middle {
+class Middle : NotCopied {
  public:
   Middle();
   ~Middle();
-  Middle(const Middle&) = delete;
-  Middle& operator=(const Middle&) = delete;
 
   /// Once, to the next bytes that are this many or more at a time.
   void damage(Damage what, size_t least) noexcept {

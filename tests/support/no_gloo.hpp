@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "socket/module.hpp"
 
@@ -17,6 +18,11 @@ inline bool no_gloo() {
     return true;
   }
   return false;
+}
+
+/// Ends the program as skipped without it.
+inline void need_gloo() {
+  if (no_gloo()) std::exit(77);
 }
 
 }  // namespace ddp::test

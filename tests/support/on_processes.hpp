@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "support/group_procs.hpp"
 
@@ -28,11 +29,7 @@ inline void run_on_hosts(Hosts hosts, int size, const std::function<void(group::
     body(*group, rank);
     return std::string("done");
   });
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(60'000)) {
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
-    ++rank;
-  }
+  expect_success(procs, 60'000);
 }
 
 inline bool gloo_is_there() {
@@ -49,4 +46,21 @@ inline bool gloo_is_there() {
   return there;
 }
 
+inline bool list_on_hosts(const char* file, const std::vector<Hosts>& all, const std::string& name, void (*body)(Hosts)) {
+  static constexpr const char* kNames[] = {" over shared memory", " over Gloo", " on several hosts"};
+  for (const Hosts hosts : all)
+    list_case(file, name + kNames[static_cast<size_t>(hosts)], [hosts, body] {
+      if (hosts == Hosts::kShared || gloo_is_there()) body(hosts);
+    });
+  return true;
+}
+
 }  // namespace ddp::test
+
+/// The head of a case that runs in some of these ways, as far as Gloo is there:
+/// ddp_case_on_hosts(a_rank_dies, Hosts::kShared, Hosts::kGloo) { run_on_hosts(hosts, 3, ...); }
+#define ddp_case_on_hosts(function, ...)                                      \
+  void function(ddp::test::Hosts);                                            \
+  [[maybe_unused]] const bool function##_is_listed =                          \
+      ddp::test::list_on_hosts(__FILE__, {__VA_ARGS__}, #function, function); \
+  void function(ddp::test::Hosts hosts)

@@ -231,4 +231,22 @@ std::vector<ProcResult> Procs::wait(int64_t limit_ms) {
   return results;
 }
 
+namespace {
+
+void expect_success(int rank, const ProcResult& result) {
+  if (result.exit_code != 0 || result.timed_out)
+    throw std::runtime_error("rank " + std::to_string(rank) + ": " + result.describe());
+}
+
+}  // namespace
+
+void expect_success(Procs& procs, int64_t limit_ms) {
+  int rank = 0;
+  for (const ProcResult& result : procs.wait(limit_ms)) expect_success(rank++, result);
+}
+
+void expect_success_of(Procs& procs, const std::vector<int>& ranks, int64_t limit_ms) {
+  for (const int rank : ranks) expect_success(rank, procs.wait_one(rank, limit_ms));
+}
+
 }  // namespace ddp::test

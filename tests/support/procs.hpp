@@ -85,4 +85,8 @@ class Procs {
   std::vector<Child> children_;
 };
 
+/// All children end well; throws what is known of the first that did not.
+void expect_success(Procs& procs, int64_t limit_ms = 30'000);
+void expect_success_of(Procs& procs, const std::vector<int>& ranks, int64_t limit_ms = 20'000);
+
 }  // namespace ddp::test

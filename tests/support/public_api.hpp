@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddp/experimental.h"
+#include "support/defaults.hpp"
 
 namespace ddp::test {
 
@@ -15,8 +16,7 @@ inline void must_succeed(ddp_status status, const char* call) {
 #define OK(call) ::ddp::test::must_succeed(call, #call)
 
 inline ddp_group_options patient_options(int rank, int size) {
-  ddp_group_options options;
-  OK(ddp_group_options_init(&options, sizeof options));
+  auto options = defaults<ddp_group_options>();
   options.rank = rank;
   options.world_size = size;
   options.heartbeat_ms = 100;

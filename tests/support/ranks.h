@@ -69,6 +69,12 @@ static inline void run_ranks(int32_t size, const char *place, void (*body)(rank 
 /* A group of this thread alone. */
 static inline ddp_group *alone(void) { return make_group("local://alone", 0, 1); }
 
+static inline ddp_model *new_model(ddp_group *group, const ddp_model_options *options) {
+  ddp_model *model = NULL;
+  check_ok(ddp_model_create(group, options, &model));
+  return model;
+}
+
 /* A dense CPU tensor with one dimension. */
 static inline ddp_tensor vector_of(void *data, ddp_dtype dtype, int64_t count) {
   ddp_tensor tensor;

@@ -55,11 +55,7 @@ inline void in_processes(int size, int64_t limit_ms, const std::function<void(dd
     ddp_group_destroy(group);
     return std::string("done");
   });
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(limit_ms)) {
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
-    ++rank;
-  }
+  expect_success(procs, limit_ms);
 }
 
 }  // namespace ddp::test

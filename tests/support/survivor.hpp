@@ -18,6 +18,7 @@
 
 #include "ddp/experimental.h"
 #include "parts/model_pass.hpp"
+#include "support/defaults.hpp"
 #include "support/group_procs.hpp"
 #include "support/recovery_words.hpp"
 #include "support/survivor_story.hpp"
@@ -74,7 +75,7 @@ inline std::function<void(const std::string&)> to(Reporter& report) {
 }
 
 /// One rank of it.
-class Survivor {
+class Survivor : NotCopied {
  public:
   /// `joins`: it is new, and the group exists.
   Survivor(const Survival& plan, int32_t id, std::function<void(const std::string&)> say, bool joins = false)
@@ -95,8 +96,6 @@ class Survivor {
     ddp_model_destroy(model_);
     ddp_group_destroy(group_);
   }
-  Survivor(const Survivor&) = delete;
-  Survivor& operator=(const Survivor&) = delete;
 
   /// The hash of the weights in a checkpoint, and its step.
   uint64_t load(const std::string& path, int64_t* step) {
@@ -151,8 +150,7 @@ class Survivor {
   }
 
   ddp_status create_group() {
-    ddp_group_options options;
-    must(ddp_group_options_init(&options, sizeof options));
+    auto options = defaults<ddp_group_options>();
     const bool some_absent = plan_.absent >= 0;
     options.rank = some_absent && id_ > plan_.absent ? id_ - 1 : id_;
     options.world_size = plan_.ranks - (some_absent ? 1 : 0);
@@ -171,8 +169,7 @@ class Survivor {
   }
 
   ddp_status create_model() {
-    ddp_model_options options;
-    must(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.bucket_bytes = 100'000;
     options.own_values = plan_.own_values ? 1 : 0;
     must(ddp_model_create(group_, &options, &model_));
@@ -205,10 +202,8 @@ class Survivor {
   [[nodiscard]] bool is_late() const { return joins_ && plan_.late_optimizer; }
 
   ddp_status create_optimizer() {
-    ddp_optimizer_options options;
-    ddp_sgd_options rule;
-    must(ddp_optimizer_options_init(&options, sizeof options));
-    must(ddp_sgd_options_init(&rule, sizeof rule));
+    auto options = defaults<ddp_optimizer_options>();
+    auto rule = defaults<ddp_sgd_options>();
     const auto is_one_of = [this](std::initializer_list<Update> updates) {
       return std::find(updates.begin(), updates.end(), plan_.update) != updates.end() ? 1 : 0;
     };
@@ -301,8 +296,7 @@ class Survivor {
   }
 
   [[nodiscard]] ddp_state all_state() const {
-    ddp_state state;
-    must(ddp_state_init(&state, sizeof state));
+    auto state = defaults<ddp_state>();
     state.model = model_;
     state.optimizer = optimizer_;
     state.step = step_;

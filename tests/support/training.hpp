@@ -100,7 +100,7 @@ struct Ways : StepWays {
 };
 
 /// One rank's model.
-class Training {
+class Training : NotCopied {
   std::unique_ptr<GpuStream> stream_;  // goes after the model, and so does the memory
   std::vector<std::unique_ptr<GpuArray>> on_gpu_;
   std::deque<std::vector<std::byte>> on_host_;
@@ -138,8 +138,6 @@ class Training {
     if (ways.own_values) spoil_what_was_lent();
   }
   Training(group::Group& of, const Ways& asked) : Training(of, Rule::kSgd, asked) {}
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
 
   static bool is_on_gpus() { return gpu::opened_module() == &fake_gpu::table(); }
   [[nodiscard]] int32_t device() const { return group.options().device_index; }
@@ -223,6 +221,10 @@ class Training {
   }
   void step() const {
     for (const auto& each : optimizers) each->step(stream());
+  }
+  void train(int rank, int step_number, const std::set<int32_t>& unused = {}) {
+    pass(rank, step_number, unused);
+    step();
   }
 
   /// Of a tensor, in the order of the stream.

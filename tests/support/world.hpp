@@ -8,6 +8,6 @@
 #include "optim/adam.hpp"
 #include "optim/sgd.hpp"
 #include "support/cmocka.hpp"
+#include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
-#include "support/suite.hpp"
 #include "support/training.hpp"

@@ -3,16 +3,12 @@
  * along the gradient itself (its length is right) and along others (so is its direction), on small shapes that do not
  * fill the tiles of the products. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "matrix.h"
 #include "model.h"
+#include "support/check.h"
 
 static void count_call(void *calls, int32_t index) { ++((int32_t *)calls)[index]; }
 
@@ -68,22 +64,19 @@ static void gradients_are_those_of_the_loss(model *m) {
 
 static model *volatile the_mlp, *volatile the_gpt; /* models live until the program ends, in sight of the leak checker */
 
-static void the_mlp_differentiates(void **state) {
+check_case(the_mlp_differentiates) {
   static const int32_t sizes[] = {19, 37, 33, 11};
-  (void)state;
   the_mlp = mlp_create(sizes, 3, 7, 3);
   gradients_are_those_of_the_loss(the_mlp);
 }
 
-static void the_gpt_differentiates(void **state) {
-  (void)state;
+check_case(the_gpt_differentiates) {
   the_gpt = gpt_create((gpt_shape){29, 24, 2, 3, 2, 9}, 3);
   gradients_are_those_of_the_loss(the_gpt);
 }
 
-static void the_gpt_is_asked_for_the_batch_that_was_set(void **state) {
+check_case(the_gpt_is_asked_for_the_batch_that_was_set) {
   int32_t tokens[18], wanted[18], others[18];
-  (void)state;
   for (int32_t r = 0; r < 18; ++r) {
     tokens[r] = r * 5 % 29;
     wanted[r] = r * 7 % 29;
@@ -100,11 +93,10 @@ static void the_gpt_is_asked_for_the_batch_that_was_set(void **state) {
   assert_true(loss_of_others != loss && loss_after_others != loss);
 }
 
-static void products_are_those_of_a_double_loop(void **state) {
+check_case(products_are_those_of_a_double_loop) {
   enum { M = 101, N = 75, K = 300 };
   static float a[M * K], b[K * N], c[M * N];
   uint64_t random = 1;
-  (void)state;
   for (int i = 0; i < M * K; ++i) a[i] = model_random(&random);
   for (int i = 0; i < K * N; ++i) b[i] = model_random(&random);
   for (int i = 0; i < M * N; ++i) c[i] = 1;
@@ -115,11 +107,4 @@ static void products_are_those_of_a_double_loop(void **state) {
       for (int k = 0; k < K; ++k) sum += (double)a[k * M + i] * (double)b[j * K + k];
       if (fabs(sum - (double)c[i * N + j]) > 1e-3) fail_msg("element %d, %d: %g, not %g", i, j, (double)c[i * N + j], sum);
     }
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_those_of_a_double_loop),
-                                     cmocka_unit_test(the_mlp_differentiates), cmocka_unit_test(the_gpt_differentiates),
-                                     cmocka_unit_test(the_gpt_is_asked_for_the_batch_that_was_set)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
 }

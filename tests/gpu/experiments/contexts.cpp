@@ -13,7 +13,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 constexpr int kLimitMs = 60'000;

@@ -52,12 +52,10 @@ inline double median(std::vector<double> values) {
 }
 
 /// An event with a time.
-class Event {
+class Event : test::NotCopied {
  public:
   Event() { GPU_CALL(event_create(&event_, 1)); }
   ~Event() { (void)test::card::table().event_destroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
   void record(void* stream) const { GPU_CALL(event_record(event_, stream)); }
   void wait() const { GPU_CALL(event_synchronize(event_)); }
   [[nodiscard]] bool is_done() const {
@@ -76,15 +74,13 @@ class Event {
 };
 
 /// Page-locked host memory.
-class Pinned {
+class Pinned : test::NotCopied {
  public:
   explicit Pinned(int64_t bytes) { GPU_CALL(host_alloc(&host_, &device_, bytes)); }
   ~Pinned() {
     (void)test::card::table().synchronize();
     (void)test::card::table().host_free(host_);
   }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
   [[nodiscard]] void* host() const { return host_; }
   [[nodiscard]] void* device() const { return device_; }
 

@@ -9,7 +9,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 constexpr int kPasses = 5;

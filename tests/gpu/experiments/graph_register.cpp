@@ -14,7 +14,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 constexpr double kMarkMs = 100;

@@ -10,7 +10,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 constexpr double kLimitMs = 1000;

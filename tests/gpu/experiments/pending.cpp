@@ -9,7 +9,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 enum class When { kAfterPass, kInPass, kAfterStep };

@@ -10,7 +10,6 @@
 namespace ddp::experiments {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 GroupHandle like_this_one(const Rank& at, bool reproducible) {

@@ -7,7 +7,6 @@
 namespace ddp::bench {
 namespace {
 
-using namespace ddp::test;
 using namespace ddp::test::card;
 
 constexpr int64_t kSizes[] = {1 << 10, int64_t{16} << 10, int64_t{256} << 10, int64_t{1} << 20,

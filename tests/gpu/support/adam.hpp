@@ -12,10 +12,8 @@ struct AdamWays {
 };
 
 inline OptimizerHandle adam(ddp_model* model, const AdamWays& ways) {
-  ddp_adam_options options;
-  OK(ddp_adam_options_init(&options, sizeof options));
-  ddp_optimizer_options shared;
-  OK(ddp_optimizer_options_init(&shared, sizeof shared));
+  auto options = defaults<ddp_adam_options>();
+  auto shared = defaults<ddp_optimizer_options>();
   options.rate = 0.01;
   shared.shard = ways.shard;
   shared.in_backward = ways.in_backward;

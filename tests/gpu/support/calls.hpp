@@ -10,6 +10,7 @@
 
 #include "gpu/support/run_tests.hpp"
 #include "support/check.hpp"
+#include "support/defaults.hpp"
 
 namespace ddp::test::card {
 
@@ -42,8 +43,7 @@ using EmaHandle = std::unique_ptr<ddp_ema, Destroy>;
 
 /// A group of one.
 inline GroupHandle alone(ddp_backend backend = DDP_BACKEND_AUTO, int32_t device = 0) {
-  ddp_group_options options;
-  OK(ddp_group_options_init(&options, sizeof options));
+  auto options = defaults<ddp_group_options>();
   options.rank = 0;
   options.world_size = 1;
   options.backend = backend;

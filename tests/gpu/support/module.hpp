@@ -15,8 +15,11 @@
 
 #include "device/gpu/gpu_abi.h"
 #include "os/module_files.hpp"
+#include "support/check.hpp"
 
 namespace ddp::test::card {
+
+using namespace ddp::test;  // so that a test needs `using namespace ddp::test::card` only
 
 inline constexpr int kSkipped = 77;
 

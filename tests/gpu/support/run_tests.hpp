@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a main(): runs the tests, or those whose names match the pattern given as the first argument ("*bits*").
-// On the fake GPU (tests/support/fake_gpu) operations are delayed at random, and a test fails if anything raced or
-// was used after its end.
+// Steps around every case. On the fake GPU (tests/support/fake_gpu) operations are delayed at random, and a case fails if
+// anything raced or was used after its end.
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 
 #include "gpu/support/module.hpp"
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 
 namespace ddp::test::card {
 
@@ -40,16 +38,11 @@ inline void forgive_violations() {
   if (const auto clear = control<void()>("ddp_fake_gpu_clear_violations")) clear();
 }
 
-template <size_t count>
-int run_matching(const CMUnitTest (&tests)[count], int argc, char** argv) {
-  CMUnitTest watched[count];
-  for (size_t k = 0; k < count; ++k) {
-    watched[k] = tests[k];
-    watched[k].setup_func = begin_anew;
-    watched[k].teardown_func = nothing_was_violated;
-  }
-  if (argc > 1) cmocka_set_test_filter(argv[1]);
-  return _cmocka_run_group_tests(argv[0], watched, count, nullptr, nullptr);
-}
-
 }  // namespace ddp::test::card
+
+/// Watches the cases of this file, and does something before them: gpu_cases(need_devices(1));
+#define gpu_cases(...)                                                                                \
+  ddp_before_cases({                                                                                  \
+    ddp::test::list_around_cases(ddp::test::card::begin_anew, ddp::test::card::nothing_was_violated); \
+    __VA_ARGS__;                                                                                      \
+  })

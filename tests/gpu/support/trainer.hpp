@@ -53,8 +53,7 @@ struct Plan {
 class Trainer {
  public:
   Trainer(ddp_group* group, const Plan& asked) : plan(asked), stream(asked.place) {
-    ddp_model_options options;
-    OK(ddp_model_options_init(&options, sizeof options));
+    auto options = defaults<ddp_model_options>();
     options.first_bucket_bytes = 8'000;
     options.bucket_bytes = 60'000;
     plan.options(options);

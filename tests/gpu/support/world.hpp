@@ -19,7 +19,7 @@ namespace ddp::test::card {
 /// Milliseconds that a collective may take, for limits of tests.
 inline int64_t collective_ms(int size) { return size <= 3 ? 20 : 40; }
 
-/// In the environment before NCCL's first call. What the user has set stays.
+/// In the environment before NCCL's first call. A value of the user stays.
 inline void pretend_to_be_a_host(int rank) {
   setenv("NCCL_HOSTID", ("libddp-test-" + std::to_string(rank)).c_str(), 1);
   const char* const settings[][2] = {
@@ -42,8 +42,7 @@ struct Rank {
 using Body = std::function<void(const Rank&)>;
 
 inline ddp_group_options world_options_of(int rank, int size, Place place) {
-  ddp_group_options options;
-  OK(ddp_group_options_init(&options, sizeof options));
+  auto options = defaults<ddp_group_options>();
   options.rank = rank;
   options.world_size = size;
   options.device_index = place.device;
@@ -78,11 +77,7 @@ inline void run_processes(int size, const Body& body, int64_t limit_ms) {
     body({group.get(), rank, size, place});
     return std::string("done");
   });
-  int rank = 0;
-  for (const ProcResult& result : procs.wait(limit_ms)) {
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": " + result.describe());
-    ++rank;
-  }
+  expect_success(procs, limit_ms);
 }
 
 inline void run_threads(int size, const Body& body, int64_t limit_ms) {

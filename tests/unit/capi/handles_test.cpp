@@ -9,7 +9,6 @@
 
 struct thing;  // the C handle
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

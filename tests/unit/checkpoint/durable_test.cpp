@@ -27,7 +27,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using checkpoint::DurableFile;
 

@@ -17,7 +17,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::checkpoint;
 using Names = std::vector<std::string>;

@@ -7,7 +7,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::checkpoint;
 

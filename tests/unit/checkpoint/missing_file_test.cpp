@@ -13,7 +13,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 std::string text_of(const std::string& path) {

@@ -11,7 +11,6 @@
 #include "support/check.hpp"
 #include "support/ranks.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -6,7 +6,6 @@
 #include "control/client_state.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -12,7 +12,6 @@
 #include "support/any_message.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

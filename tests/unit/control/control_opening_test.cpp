@@ -5,7 +5,6 @@
 
 #include "support/control_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -7,7 +7,6 @@
 #include "core/random.hpp"
 #include "support/control_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

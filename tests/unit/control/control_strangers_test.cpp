@@ -7,7 +7,6 @@
 #include "control/server_state.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::bootstrap;
 

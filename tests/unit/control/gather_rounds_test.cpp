@@ -10,9 +10,7 @@ namespace {
 
 using ddp::bootstrap::GatherRounds;
 using ddp::bootstrap::Member;
-using ddp::test::expect;
-using ddp::test::expect_contains;
-using ddp::test::expect_equal;
+using namespace ddp::test;
 
 std::vector<Member> people(int32_t size) {
   std::vector<Member> members;

@@ -17,14 +17,9 @@
 
 namespace {
 
-using ddp::Error;
 using ddp::bootstrap::Control;
 using ddp::os::Deadline;
-using ddp::test::expect;
-using ddp::test::expect_contains;
-using ddp::test::expect_equal;
-using ddp::test::expect_error;
-using ddp::test::run_ranks;
+using namespace ddp::test;
 
 constexpr int64_t kLimitMs = 20'000;
 

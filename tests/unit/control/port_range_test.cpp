@@ -5,7 +5,6 @@
 #include "os/clock.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 namespace net = bootstrap::net;
 

@@ -8,7 +8,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 ddp_case(a_name_that_is_not_known_is_told_once_and_looked_up_again) {

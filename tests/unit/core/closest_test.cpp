@@ -7,7 +7,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr std::array<std::string_view, 4> kKnown{"ranks", "report", "hosts", "bind"};

@@ -10,7 +10,6 @@
 #include "core/error_bytes.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

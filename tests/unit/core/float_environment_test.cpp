@@ -6,7 +6,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -45,7 +44,7 @@ void expect_standard(const char* when) {
   expect(tiny * 2 == 0x1p-1073 && 1 / zero > 0 && zero / zero != 0, std::string(when) + ": arithmetic");
 }
 
-void a_guard_gives_the_standard_and_then_the_programs_own(void**) {
+ddp_case(a_guard_gives_the_standard_and_then_the_programs_own) {
   const Unusual program;
   {
     const StandardFloats guard;
@@ -60,7 +59,7 @@ void a_guard_gives_the_standard_and_then_the_programs_own(void**) {
   expect(std::fetestexcept(FE_ALL_EXCEPT) == 0, "no flag is left of what was computed");
 }
 
-void the_programs_functions_get_its_own(void**) {
+ddp_case(the_programs_functions_get_its_own) {
   const Unusual program;
   const StandardFloats guard;
   {
@@ -80,7 +79,7 @@ void the_programs_functions_get_its_own(void**) {
   expect_standard("after the function");
 }
 
-void a_function_that_leaves_other_settings_changes_nothing(void**) {
+ddp_case(a_function_that_leaves_other_settings_changes_nothing) {
   const StandardFloats guard;
   {
     const ProgramFloats callback;
@@ -90,7 +89,7 @@ void a_function_that_leaves_other_settings_changes_nothing(void**) {
 }
 
 /// As the log does in a call that is too short for a guard.
-void a_function_that_is_called_without_a_guard_finds_and_leaves_the_programs_own(void**) {
+ddp_case(a_function_that_is_called_without_a_guard_finds_and_leaves_the_programs_own) {
   const Unusual program;
   {
     const ProgramFloats callback;
@@ -99,7 +98,7 @@ void a_function_that_is_called_without_a_guard_finds_and_leaves_the_programs_own
   expect(Unusual::is_there(), "after the function");
 }
 
-void threads_inherit_the_standard(void**) {
+ddp_case(threads_inherit_the_standard) {
   const Unusual program;
   const StandardFloats guard;
   bool standard = false;
@@ -107,15 +106,9 @@ void threads_inherit_the_standard(void**) {
   expect(standard, "a thread that is made inside");
 }
 
-}  // namespace
-
-int main() {
-  if (feenableexcept(FE_DIVBYZERO) == -1) return 77;  // a machine that cannot trap
+ddp_before_cases({
+  if (feenableexcept(FE_DIVBYZERO) == -1) std::exit(77);  // a machine that cannot trap
   fedisableexcept(FE_ALL_EXCEPT);
-  const CMUnitTest tests[] = {ddp_test(a_guard_gives_the_standard_and_then_the_programs_own),
-                              ddp_test(the_programs_functions_get_its_own),
-                              ddp_test(a_function_that_leaves_other_settings_changes_nothing),
-                              ddp_test(a_function_that_is_called_without_a_guard_finds_and_leaves_the_programs_own),
-                              ddp_test(threads_inherit_the_standard)};
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+});
+
+}  // namespace

@@ -12,7 +12,6 @@
 #include "core/dtype.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -11,7 +11,6 @@
 #include "support/cmocka.hpp"
 #include "support/sum_oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -24,7 +24,7 @@ bool has_driver() {
   return table->driver_version(&version) == 0 && version > 0;
 }
 
-void every_function_of_the_table_is_there(void**) {
+ddp_case(every_function_of_the_table_is_there) {
   assert_int_equal(table->struct_size, static_cast<int64_t>(sizeof(ddp_gpu_table)));
   assert_int_equal(table->version, DDP_GPU_VERSION);
   assert_memory_equal(table->name, "CUDA ", 5);
@@ -33,20 +33,20 @@ void every_function_of_the_table_is_there(void**) {
   for (const void* word : words) assert_non_null(word);
 }
 
-void another_version_is_refused(void**) {
+ddp_case(another_version_is_refused) {
   void* const module = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto query = reinterpret_cast<ddp_gpu_query_fn>(dlsym(module, DDP_GPU_QUERY_NAME));
   assert_null(query(DDP_GPU_VERSION + 1));
   assert_ptr_equal(query(DDP_GPU_VERSION), table);
 }
 
-void the_runtime_of_the_module_is_its_own(void**) {
+ddp_case(the_runtime_of_the_module_is_its_own) {
   void* const module = dlopen(module_path().c_str(), RTLD_NOW | RTLD_LOCAL);
   assert_null(dlsym(module, "cudaMalloc"));
   assert_null(dlsym(RTLD_DEFAULT, "cudaMalloc"));
 }
 
-void codes_say_what_to_do(void**) {
+ddp_case(codes_say_what_to_do) {
   assert_int_equal(kind_of(0), DDP_GPU_OK);
   assert_int_equal(kind_of(2), DDP_GPU_OUT_OF_MEMORY);
   assert_int_equal(kind_of(1), DDP_GPU_BAD_ARGUMENT);
@@ -64,14 +64,14 @@ void codes_say_what_to_do(void**) {
   assert_int_equal(kind_of(123456), DDP_GPU_OTHER);
 }
 
-void codes_have_names_and_texts(void**) {
+ddp_case(codes_have_names_and_texts) {
   assert_string_equal(table->error_name(35), "cudaErrorInsufficientDriver");
   assert_non_null(std::strstr(table->error_text(2), "memory"));
   assert_non_null(table->error_name(123456));
   assert_non_null(table->error_text(123456));
 }
 
-void without_a_driver_there_are_no_devices(void**) {
+ddp_case(without_a_driver_there_are_no_devices) {
   if (has_driver()) skip();
   int32_t version = -1;
   assert_int_equal(table->driver_version(&version), 0);
@@ -81,7 +81,7 @@ void without_a_driver_there_are_no_devices(void**) {
   assert_int_equal(count, 0);
 }
 
-void without_a_driver_all_memory_is_the_hosts(void**) {
+ddp_case(without_a_driver_all_memory_is_the_hosts) {
   if (has_driver()) skip();
   int here = 0;
   int32_t device = 7;
@@ -91,7 +91,7 @@ void without_a_driver_all_memory_is_the_hosts(void**) {
   assert_int_equal(host_reads, 1);
 }
 
-void without_a_driver_every_call_says_so(void**) {
+ddp_case(without_a_driver_every_call_says_so) {
   if (has_driver()) skip();
   void* out = &out;
   void* other = &out;
@@ -119,7 +119,7 @@ ddp_gpu_span some_span() {
   return {numbers, numbers + 4, 4};
 }
 
-void without_a_driver_kernels_are_refused(void**) {
+ddp_case(without_a_driver_kernels_are_refused) {
   if (has_driver()) skip();
   const ddp_gpu_span span = some_span();
   const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
@@ -140,7 +140,7 @@ void without_a_driver_kernels_are_refused(void**) {
     assert_int_equal(kind_of(code), DDP_GPU_NO_DRIVER);
 }
 
-void nothing_to_do_is_done_without_a_device(void**) {
+ddp_case(nothing_to_do_is_done_without_a_device) {
   const ddp_gpu_span empty{nullptr, nullptr, 0};
   const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
   assert_int_equal(table->move(nullptr, 0, 1, 1, 1.0, HUGE_VAL, nullptr, nullptr), 0);
@@ -151,7 +151,7 @@ void nothing_to_do_is_done_without_a_device(void**) {
   assert_int_equal(table->add_norm_terms(&empty, 1, 1, 2, nullptr, nullptr), 0);
 }
 
-void a_dtype_that_is_not_floating_is_a_bad_argument(void**) {
+ddp_case(a_dtype_that_is_not_floating_is_a_bad_argument) {
   const ddp_gpu_span span = some_span();
   const ddp_gpu_shape shape{1, HUGE_VAL, nullptr, 0};
   const ddp_gpu_update update{span.to, span.from, {span.to, span.to}, nullptr, 4, 1};
@@ -164,23 +164,9 @@ void a_dtype_that_is_not_floating_is_a_bad_argument(void**) {
                    DDP_GPU_BAD_ARGUMENT);  // no rule 1
 }
 
-}  // namespace
-
-int main() {
+ddp_before_cases({
   table = built_module();
-  if (table == nullptr) return kSkipped;
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(every_function_of_the_table_is_there),
-      cmocka_unit_test(another_version_is_refused),
-      cmocka_unit_test(the_runtime_of_the_module_is_its_own),
-      cmocka_unit_test(codes_say_what_to_do),
-      cmocka_unit_test(codes_have_names_and_texts),
-      cmocka_unit_test(without_a_driver_there_are_no_devices),
-      cmocka_unit_test(without_a_driver_all_memory_is_the_hosts),
-      cmocka_unit_test(without_a_driver_every_call_says_so),
-      cmocka_unit_test(without_a_driver_kernels_are_refused),
-      cmocka_unit_test(nothing_to_do_is_done_without_a_device),
-      cmocka_unit_test(a_dtype_that_is_not_floating_is_a_bad_argument),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+  if (table == nullptr) std::exit(kSkipped);
+});
+
+}  // namespace

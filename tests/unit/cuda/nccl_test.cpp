@@ -8,6 +8,7 @@
 
 #include "ddp/types.h"
 #include "support/check.hpp"
+#include "support/file_faults.hpp"
 #include "support/procs.hpp"
 #include "unit/cuda/module.hpp"
 
@@ -82,17 +83,18 @@ T& word_of(const std::string& library, const char* name) {
 }
 
 /// A process has one NCCL, so every test is a process of its own.
-template <void (*Body)()>
-void alone(void**) {
-  Procs procs(1, [](int, Reporter&) {
-    Body();
+void alone(void (*body)()) {
+  Procs procs(1, [body](int, Reporter&) {
+    body();
     return std::string();
   });
   const ProcResult result = procs.wait().front();
   if (result.exit_code != 0) throw std::runtime_error(result.describe());
 }
-#define alone_test(body) \
-  { #body, guarded < alone < body>>, nullptr, nullptr, nullptr }
+#define alone_case(function)                                                                            \
+  void function();                                                                                      \
+  const bool function##_is_listed = ddp::test::list_case(__FILE__, #function, [] { alone(function); }); \
+  void function()
 
 std::string played(const char* flags = "-DVERSION=22809") {
   const std::string library = build_library("played", kPlayed, flags);
@@ -100,17 +102,17 @@ std::string played(const char* flags = "-DVERSION=22809") {
   return library;
 }
 
-void a_file_that_is_not_there_is_named() {
+alone_case(a_file_that_is_not_there_is_named) {
   const std::string path = folder + "/none.so";
   expect_contains(error_of(path.c_str()), path);
 }
 
-void a_library_that_is_not_nccl_is_named() {
+alone_case(a_library_that_is_not_nccl_is_named) {
   const std::string library = build_library("other", "int something;", "");
   expect_contains(error_of(library.c_str()), library + " is not NCCL");
 }
 
-void an_old_nccl_is_refused_with_its_version() {
+alone_case(an_old_nccl_is_refused_with_its_version) {
   const std::string library = played("-DVERSION=21305");
   const std::string error = error_of(library.c_str());
   expect_contains(error, "NCCL 2.13.5");
@@ -118,16 +120,16 @@ void an_old_nccl_is_refused_with_its_version() {
   expect_contains(error, library);
 }
 
-void a_nccl_from_before_the_numbers_grew_is_refused() {
+alone_case(a_nccl_from_before_the_numbers_grew_is_refused) {
   expect_contains(error_of(played("-DVERSION=2708").c_str()), "NCCL 2.7.8");
 }
 
-void after_a_failure_another_file_can_be_opened() {
+alone_case(after_a_failure_another_file_can_be_opened) {
   expect_contains(error_of((folder + "/none.so").c_str()), "none.so");
   expect_equal(opened(played()).library_version, 22809, "version");
 }
 
-void a_second_file_is_refused_and_the_first_stays() {
+alone_case(a_second_file_is_refused_and_the_first_stays) {
   const std::string first = played();
   const ddp_nccl_table& nccl = opened(first);
   const std::string second = build_library("second", kPlayed, "-DVERSION=22900");
@@ -136,7 +138,7 @@ void a_second_file_is_refused_and_the_first_stays() {
   expect_equal(&opened(""), &nccl, "the table without a path");
 }
 
-void the_table_says_what_was_opened() {
+alone_case(the_table_says_what_was_opened) {
   const std::string library = played();
   const ddp_nccl_table& nccl = opened(library);
   expect_equal(nccl.struct_size, static_cast<int64_t>(sizeof nccl), "struct_size");
@@ -151,7 +153,7 @@ void the_table_says_what_was_opened() {
   expect_equal(std::string(nccl.last_error(nullptr)), std::string(), "the last error of a NCCL that has none");
 }
 
-void a_communicator_blocks_and_has_a_name() {
+alone_case(a_communicator_blocks_and_has_a_name) {
   const std::string library = played();
   const ddp_nccl_table& nccl = opened(library);
   char id[DDP_NCCL_ID_BYTES];
@@ -173,7 +175,7 @@ void a_communicator_blocks_and_has_a_name() {
   expect_equal(nccl.error_kind(result), static_cast<int32_t>(DDP_NCCL_REMOTE), "its result");
 }
 
-void a_nccl_before_names_gets_none() {
+alone_case(a_nccl_before_names_gets_none) {
   const std::string library = played("-DVERSION=22105");
   char id[DDP_NCCL_ID_BYTES]{};
   void* comm = nullptr;
@@ -181,7 +183,7 @@ void a_nccl_before_names_gets_none() {
   expect_equal(std::string(&word_of<char>(library, "last_name")), std::string("(none)"), "name");
 }
 
-void dtypes_and_operations_are_nccls() {
+alone_case(dtypes_and_operations_are_nccls) {
   const std::string library = played();
   const ddp_nccl_table& nccl = opened(library);
   const long* const last = &word_of<long>(library, "last");
@@ -210,7 +212,7 @@ void dtypes_and_operations_are_nccls() {
   expect_equal(last[2], 2L, "ncclMax");
 }
 
-void what_nccl_cannot_reduce_is_a_bad_argument() {
+alone_case(what_nccl_cannot_reduce_is_a_bad_argument) {
   const ddp_nccl_table& nccl = opened(played());
   const auto refused = [&](int32_t dtype, int32_t reduce) {
     return nccl.error_kind(nccl.all_reduce(nullptr, nullptr, 1, dtype, reduce, nullptr, nullptr)) == DDP_NCCL_BAD_ARGUMENT &&
@@ -222,7 +224,7 @@ void what_nccl_cannot_reduce_is_a_bad_argument() {
   expect(refused(0, DDP_GPU_SUM), "dtype 0");
 }
 
-void what_is_optional_may_be_absent() {
+alone_case(what_is_optional_may_be_absent) {
   const ddp_nccl_table& nccl = opened(played());
   void* handle = &handle;
   expect_equal(nccl.comm_register(nullptr, nullptr, 16, &handle), 0, "comm_register");
@@ -230,7 +232,7 @@ void what_is_optional_may_be_absent() {
   expect_equal(nccl.comm_deregister(nullptr, handle), 0, "comm_deregister");
 }
 
-void a_communicator_of_somebody_else_says_where_it_is() {
+alone_case(a_communicator_of_somebody_else_says_where_it_is) {
   const ddp_nccl_table& nccl = opened(played());
   int32_t size = 0, rank = 0, device = 0;
   expect(nccl.comm_count(nullptr, &size) == 0 && nccl.comm_user_rank(nullptr, &rank) == 0, "asked");
@@ -249,7 +251,7 @@ std::string error_of_finding() {
 constexpr const char* kByItsName = "-DVERSION=22809 -Wl,-soname,libnccl.so.2";
 
 /// The file that a framework has loaded; the program gives no path.
-void a_loaded_copy_is_found_and_no_file_is_opened() {
+alone_case(a_loaded_copy_is_found_and_no_file_is_opened) {
   expect_contains(error_of_finding(), "has not loaded libnccl.so.2");
   const std::string library = played(kByItsName);
   expect(dlopen(library.c_str(), RTLD_NOW) != nullptr, "a framework loads it");
@@ -257,7 +259,7 @@ void a_loaded_copy_is_found_and_no_file_is_opened() {
   expect_equal(std::string(opened("").path), library, "its path");
 }
 
-void communicators_of_another_copy_than_libddps_are_refused() {
+alone_case(communicators_of_another_copy_than_libddps_are_refused) {
   const std::string own = build_library("other", kPlayed, "-DVERSION=22809");
   expect_equal(error_of(own.c_str()), std::string(), "libddp's own");
   expect_equal(error_of_finding(), std::string(), "it is the only one");
@@ -274,7 +276,7 @@ std::string real_nccl() {
   return {};
 }
 
-void the_real_nccl_says_its_version_and_makes_ids() {
+alone_case(the_real_nccl_says_its_version_and_makes_ids) {
   const std::string path = real_nccl();
   if (path.empty()) {
     std::puts("no libnccl.so.2 here: not looked at");
@@ -289,39 +291,11 @@ void the_real_nccl_says_its_version_and_makes_ids() {
   expect(std::strlen(nccl.error_text(4)) > 0, "a text");
 }
 
-int make_folder(void**) {
-  char name[] = "/tmp/ddp_nccl_test_XXXXXX";
-  folder = mkdtemp(name) != nullptr ? name : "";
-  return folder.empty() ? 1 : 0;
-}
-int remove_folder(void**) {
-  for (const char* file : {"played.c", "played.so", "other.c", "other.so", "second.c", "second.so"})
-    unlink((folder + "/" + file).c_str());
-  return rmdir(folder.c_str());
-}
+ddp_before_cases({
+  table = built_module();
+  if (table == nullptr) std::exit(kSkipped);
+  static const TemporaryFolder made;
+  folder = made.path();
+});
 
 }  // namespace
-
-int main() {
-  table = built_module();
-  if (table == nullptr) return kSkipped;
-  const CMUnitTest tests[] = {
-      alone_test(a_file_that_is_not_there_is_named),
-      alone_test(a_library_that_is_not_nccl_is_named),
-      alone_test(an_old_nccl_is_refused_with_its_version),
-      alone_test(a_nccl_from_before_the_numbers_grew_is_refused),
-      alone_test(after_a_failure_another_file_can_be_opened),
-      alone_test(a_second_file_is_refused_and_the_first_stays),
-      alone_test(the_table_says_what_was_opened),
-      alone_test(a_communicator_blocks_and_has_a_name),
-      alone_test(a_nccl_before_names_gets_none),
-      alone_test(dtypes_and_operations_are_nccls),
-      alone_test(what_nccl_cannot_reduce_is_a_bad_argument),
-      alone_test(what_is_optional_may_be_absent),
-      alone_test(a_communicator_of_somebody_else_says_where_it_is),
-      alone_test(a_loaded_copy_is_found_and_no_file_is_opened),
-      alone_test(communicators_of_another_copy_than_libddps_are_refused),
-      alone_test(the_real_nccl_says_its_version_and_makes_ids),
-  };
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}

@@ -11,7 +11,6 @@
 #include "optim/rules.hpp"
 #include "unit/cuda/wild_array.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -10,7 +10,6 @@
 #include "modules/cuda/kernels/launchers.hpp"
 #include "unit/cuda/wild_array.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -3,7 +3,6 @@
 #include "modules/cuda/kernels/launchers.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::ddprun;
 using namespace ddp::test;
 

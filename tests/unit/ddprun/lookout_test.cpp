@@ -17,11 +17,9 @@ using ddp::trace::put;
 
 namespace {
 
-class Folder {
+class Folder : NotCopied {
  public:
   Folder() { expect(mkdtemp(name_.data()) != nullptr, "a folder"); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(name_); }
   [[nodiscard]] const std::string& name() const { return name_; }
 

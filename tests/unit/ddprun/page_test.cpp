@@ -22,7 +22,7 @@ namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-void numbers_are_short(void**) {
+ddp_case(numbers_are_short) {
   expect_equal(format_number(0), std::string("0"), "zero");
   expect_equal(format_number(0.0451), std::string("0.045"), "small");
   expect_equal(format_number(9.999), std::string("10"), "rounded up");
@@ -38,7 +38,7 @@ void numbers_are_short(void**) {
   expect_equal(format_bytes(26214400), std::string("25 MiB"), "bytes");
 }
 
-void axes_end_beyond_the_values(void**) {
+ddp_case(axes_end_beyond_the_values) {
   for (const double most : {1e-7, 0.3, 1.0, 7.0, 48.9, 99.0, 101.0, 1.2e9}) {
     const std::vector<double> marks = axis_marks(most, 4);
     expect(marks.size() >= 2 && marks.size() <= 6 && marks.back() >= most * (1 - 1e-9) && marks.front() == 0, "marks");
@@ -49,7 +49,7 @@ void axes_end_beyond_the_values(void**) {
   }
 }
 
-void a_gap_breaks_a_line(void**) {
+ddp_case(a_gap_breaks_a_line) {
   TimeChart chart;
   chart.id = "gap";
   chart.title = "Gap";
@@ -65,7 +65,7 @@ void a_gap_breaks_a_line(void**) {
   expect(json["y_marks"].front() == Json({0.0, "0"}) && json["y_marks"].back() == Json({1.0, "2"}), json["y_marks"].dump());
 }
 
-void areas_stand_on_each_other(void**) {
+ddp_case(areas_stand_on_each_other) {
   TimeChart chart;
   chart.seconds = {1, 2};
   chart.length_s = 2;
@@ -79,7 +79,7 @@ void areas_stand_on_each_other(void**) {
   expect(json["events"] == Json::array({0.5}), json.dump());
 }
 
-void any_sign_has_an_axis(void**) {
+ddp_case(any_sign_has_an_axis) {
   for (const auto& [least, most] :
        {std::pair(-3.0, 5.0), std::pair(-0.2, -0.1), std::pair(0.0, 7.0), std::pair(-1e9, 1.0)}) {
     const std::vector<double> marks = axis_marks_between(least, most, 4);
@@ -124,7 +124,7 @@ Json numbers_in(const std::string& page) {
   return Json::parse(page.substr(from, page.find("</script>", from) - from));
 }
 
-void a_page_says_what_happened(void**) {
+ddp_case(a_page_says_what_happened) {
   const Run run = made_up_run(4, 120, 0);
   const std::string page = write_page(run, "report.json");
   const Json json = numbers_in(page);
@@ -142,7 +142,7 @@ void a_page_says_what_happened(void**) {
   expect(failure["page"]["state"] == "✗ exit code 137", "state");
 }
 
-void the_page_has_the_numbers_of_the_file(void**) {
+ddp_case(the_page_has_the_numbers_of_the_file) {
   const Run run = made_up_run(4, 120, 137);
   Json file = Json::parse(write_json(run)), page = numbers_in(write_page(run, "x.json"));
   expect_equal(file["samples"].size(), run.samples.size(), "samples in the file");
@@ -175,7 +175,7 @@ Run run_here(int exit_code) {
   return run;
 }
 
-void a_run_without_passes_has_a_page(void**) {
+ddp_case(a_run_without_passes_has_a_page) {
   Run run;
   run.ranks.resize(2);
   expect_equal(figures_of(run).no_pass, std::string("No rank made a group of libddp."), "a program without libddp");
@@ -186,14 +186,14 @@ void a_run_without_passes_has_a_page(void**) {
   expect(!write_page(Run(), "x.json").empty() && !write_json(Run()).empty(), "nothing at all");
 }
 
-void a_job_too_short_for_a_rate_has_passes(void**) {
+ddp_case(a_job_too_short_for_a_rate_has_passes) {
   Run run = run_here(0);
   run.samples.erase(run.samples.begin(), run.samples.end() - 1);
   expect(figures_of(run).per_second < 0 && figures_of(run).no_pass.empty(), "one sample");
   expect(column_of(run, "passes")[0] != "0", "passes");
 }
 
-void a_bar_is_as_long_as_its_number(void**) {
+ddp_case(a_bar_is_as_long_as_its_number) {
   Run run = run_here(0);
   Json bars = chart_of(run, "waiting")["bars"];
   expect(bars[0]["shares"] == Json({0.001, 0.001}) && bars[0]["value"] == "0.001 s", "a bar of 1 ms is no full one");
@@ -205,7 +205,7 @@ void a_bar_is_as_long_as_its_number(void**) {
   expect(bars[2]["out"] == true && bars[2]["shares"][0] == 1.0 && bars[0]["out"] == false, bars.dump());
 }
 
-void what_succeeded_says_how_that_was_judged(void**) {
+ddp_case(what_succeeded_says_how_that_was_judged) {
   Run run = run_here(0);
   expect(has(text_of(figures_of(run)), "+The job succeeded: all 2 ranks ended with exit code 0.\n"), "all had to");
   run.ranks[1].failed = true;
@@ -219,7 +219,7 @@ void what_succeeded_says_how_that_was_judged(void**) {
   expect(has(text_of(figures_of(run)), "+The job succeeded: the rank ended with exit code 0.\n"), "one rank");
 }
 
-void a_job_that_failed_has_no_tick(void**) {
+ddp_case(a_job_that_failed_has_no_tick) {
   const Run run = run_here(1);
   const std::string text = text_of(figures_of(run));
   expect(has(text, "-The job failed with exit code 1.") && has(text, "=No rank stands out") && !has(text, "+"), text);
@@ -227,7 +227,7 @@ void a_job_that_failed_has_no_tick(void**) {
   expect(has(write_json(run_here(0)), "\"kind\": \"good\""), "one that succeeded has one");
 }
 
-void where_a_job_ran_is_named(void**) {
+ddp_case(where_a_job_ran_is_named) {
   const auto fact = [](const Run& run, size_t i) {
     const Json facts = shown(run, "facts");
     return facts[i][0].get<std::string>() + ": " + facts[i][1].get<std::string>();
@@ -249,7 +249,7 @@ void where_a_job_ran_is_named(void**) {
   expect_equal(name_transports(-1) + name_transports(0), std::string(), "not known");
 }
 
-void columns_in_which_nothing_happened_are_left_out(void**) {
+ddp_case(columns_in_which_nothing_happened_are_left_out) {
   Run run = run_here(0);
   for (const char* head : {"void passes", "saves", "recoveries"}) expect(column_of(run, head).is_null(), head);
   run.ranks[1].counts.saves = 3;
@@ -258,7 +258,7 @@ void columns_in_which_nothing_happened_are_left_out(void**) {
   expect(column_of(run, "sent").is_null(), "nothing was sent");
 }
 
-void numbers_of_the_program_have_charts(void**) {
+ddp_case(numbers_of_the_program_have_charts) {
   Run run = made_up_run(2, 30, 0);
   run.names = {"loss", "never finite"};
   for (Sample& sample : run.samples) sample.program = {-sample.seconds / 10, NAN};
@@ -275,7 +275,7 @@ void numbers_of_the_program_have_charts(void**) {
          json["samples"][10].dump());
 }
 
-void many_ranks_fit(void**) {
+ddp_case(many_ranks_fit) {
   const std::string page = write_page(made_up_run(512, 30, 0), "x.json");
   expect(has(page, "largest rank") && page.size() < 1'000'000, "a page of bearable size");
 }
@@ -305,27 +305,6 @@ int write_all(const std::string& folder) {
   return 0;
 }
 
-}  // namespace
+ddp_before_cases(if (argc == 3 && argv[1] == std::string("--write")) std::exit(write_all(argv[2])));
 
-int main(int argc, char** argv) {
-  if (argc == 3 && argv[1] == std::string("--write")) return write_all(argv[2]);
-  const CMUnitTest tests[] = {
-      ddp_test(numbers_are_short),
-      ddp_test(axes_end_beyond_the_values),
-      ddp_test(a_gap_breaks_a_line),
-      ddp_test(any_sign_has_an_axis),
-      ddp_test(numbers_of_the_program_have_charts),
-      ddp_test(areas_stand_on_each_other),
-      ddp_test(the_page_has_the_numbers_of_the_file),
-      ddp_test(a_page_says_what_happened),
-      ddp_test(a_run_without_passes_has_a_page),
-      ddp_test(many_ranks_fit),
-      ddp_test(a_job_too_short_for_a_rate_has_passes),
-      ddp_test(a_bar_is_as_long_as_its_number),
-      ddp_test(what_succeeded_says_how_that_was_judged),
-      ddp_test(a_job_that_failed_has_no_tick),
-      ddp_test(where_a_job_ran_is_named),
-      ddp_test(columns_in_which_nothing_happened_are_left_out),
-  };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
-}
+}  // namespace

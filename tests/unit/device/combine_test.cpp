@@ -10,7 +10,6 @@
 #include "support/cmocka.hpp"
 #include "unit/device/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

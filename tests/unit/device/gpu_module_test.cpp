@@ -5,7 +5,6 @@
 #include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

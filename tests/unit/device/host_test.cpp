@@ -16,7 +16,6 @@
 #include "device/updates.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 using device::Operation;
 

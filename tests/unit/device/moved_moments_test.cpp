@@ -4,7 +4,6 @@
 #include "optim/rules.hpp"
 #include "unit/device/update_state.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

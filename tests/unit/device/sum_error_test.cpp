@@ -8,7 +8,6 @@
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

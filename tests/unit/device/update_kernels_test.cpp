@@ -14,7 +14,6 @@
 #include "unit/device/update_state.hpp"
 #include "unit/optim/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

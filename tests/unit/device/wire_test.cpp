@@ -10,7 +10,6 @@
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

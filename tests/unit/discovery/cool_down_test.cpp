@@ -7,8 +7,7 @@
 #include "support/cmocka.hpp"
 
 using ddp::bootstrap::CoolDown;
-using ddp::test::expect;
-using ddp::test::expect_equal;
+using namespace ddp::test;
 
 namespace {
 

@@ -13,7 +13,6 @@
 #include "support/check.hpp"
 #include "support/control_world.hpp"
 
-using namespace ddp;
 using namespace ddp::bootstrap;
 using namespace ddp::test;
 

@@ -12,7 +12,6 @@
 #include "discovery/token.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -4,7 +4,6 @@
 #include "discovery/probe.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::bootstrap;
 using namespace ddp::test;
 

@@ -10,7 +10,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // Every rank must fail with DIFFERENT_CALLS and the same text.

@@ -13,7 +13,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kSizes[] = {1, 2, 3, 5, 8, 17};

@@ -3,7 +3,6 @@
 #include "socket/collectives.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -13,7 +13,6 @@
 #include "support/check.hpp"
 #include "support/no_gloo.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::socket;
 

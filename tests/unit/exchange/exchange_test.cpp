@@ -14,7 +14,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int kSizes[] = {2, 3, 4, 7};

@@ -11,7 +11,6 @@
 #include "core/attempt.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -5,7 +5,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using nccl::BlockCollective;
 using nccl::FirstUses;

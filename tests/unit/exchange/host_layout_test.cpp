@@ -5,7 +5,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using hierarchy::lay_out;
 using Ranks = std::vector<int32_t>;

@@ -11,7 +11,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using hierarchy::HostArray;
 using hierarchy::HostReduceInput;

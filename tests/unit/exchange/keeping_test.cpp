@@ -11,8 +11,7 @@
 #include "support/cmocka.hpp"
 
 using namespace ddp::collective;
-using ddp::test::expect;
-using ddp::test::expect_equal;
+using namespace ddp::test;
 
 namespace {
 

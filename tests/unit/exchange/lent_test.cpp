@@ -16,7 +16,6 @@
 #include "shm/region.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -15,7 +15,6 @@
 #include "support/ranks.hpp"
 #include "support/thread_control.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

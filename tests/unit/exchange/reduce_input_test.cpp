@@ -10,7 +10,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 std::vector<collective::BucketSpec::Piece> three_pieces(Bytes& memory) {

@@ -8,7 +8,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // Slices as a sharded optimizer has them: rank r owns a stretch that crosses pieces.

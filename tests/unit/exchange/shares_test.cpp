@@ -6,7 +6,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 ddp_case(one_rank_is_one_leaf) {

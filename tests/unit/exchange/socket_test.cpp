@@ -14,7 +14,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 ddp_case(messages_of_one_slot_arrive_in_order) {

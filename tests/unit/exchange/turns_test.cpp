@@ -13,7 +13,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // One member of six loses packets in the first sum. It reports that with the second, and the third is the first in turns.

@@ -8,7 +8,6 @@
 #include "control/solo.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -11,7 +11,6 @@
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
-using namespace ddp;
 using namespace ddp::batch_norm;
 using namespace ddp::test;
 

@@ -8,7 +8,6 @@
 #include "extra/sampler.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -16,19 +16,18 @@ namespace ddp::test::fake_gpu {
 inline const ddp_gpu_table& api = table();
 
 /// Every case begins anew and leaves no violation behind.
-template <void (*Body)(void**)>
-void without_violations(void** state) {
+inline void without_violations(void (*body)()) {
   reset();
-  Body(state);
+  body();
   for (const std::string& text : violations()) print_error("%s\n", text.c_str());
   expect_equal(violations().size(), size_t{0}, "violations");
 }
 
-#define fake_gpu_case(function)                                                                                         \
-  void function(void**);                                                                                                \
-  [[maybe_unused]] const bool function##_is_listed =                                                                    \
-      ddp::test::list_case(__FILE__, #function, ddp::test::guarded<ddp::test::fake_gpu::without_violations<function>>); \
-  void function(void**)
+#define fake_gpu_case(function)                                                                             \
+  void function();                                                                                          \
+  [[maybe_unused]] const bool function##_is_listed =                                                        \
+      ddp::test::list_case(__FILE__, #function, [] { ddp::test::fake_gpu::without_violations(function); }); \
+  void function()
 #define check(condition) ddp::test::expect((condition), #condition)
 #define check_equal(got, wanted) ddp::test::expect_equal(static_cast<int64_t>(got), static_cast<int64_t>(wanted), #got)
 

@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 

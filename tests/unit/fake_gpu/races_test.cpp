@@ -8,7 +8,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 

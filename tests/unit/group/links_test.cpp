@@ -13,7 +13,6 @@
 #include "support/check.hpp"
 #include "support/local_endpoint.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

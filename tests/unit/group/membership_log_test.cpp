@@ -11,17 +11,14 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using nlohmann::json;
 
 /// While it lives, groups of this process write there.
-class LogTo {
+class LogTo : NotCopied {
  public:
   explicit LogTo(const std::string& path) { (void)setenv("DDP_MEMBERSHIP_LOG", path.c_str(), 1); }
   ~LogTo() { (void)unsetenv("DDP_MEMBERSHIP_LOG"); }
-  LogTo(const LogTo&) = delete;
-  LogTo& operator=(const LogTo&) = delete;
 };
 
 std::vector<json> lines_of(const std::string& path) {

@@ -7,7 +7,6 @@
 
 #include "support/group_world.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -5,7 +5,6 @@
 #include "device/cpu/update_kernels.hpp"
 #include "unit/optim/small_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -10,7 +10,6 @@
 #include "optim/sgd.hpp"
 #include "unit/optim/small_model.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -25,9 +25,7 @@ struct SmallModel {
 
   /// `order`: positions of kFloats in the order of registration.
   explicit SmallModel(const std::vector<size_t>& order = {0, 1, 2, 3}, bool commits = true) {
-    ddp_group_options options = world_options();
-    options.rank = 0;
-    options.world_size = 1;
+    ddp_group_options options = world_options(0, 1);
     group = group::Group::create("local://alone", options);
     ddp_model_options model_options{};
     model_options.first_bucket_bytes = 64;

@@ -15,7 +15,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 // What a child has done, in its exit code.

@@ -12,7 +12,6 @@
 #include "support/check.hpp"
 #include "support/forking.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -7,7 +7,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 std::vector<std::string> doubtful(std::vector<const char*> environment) {

@@ -15,7 +15,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 os::Fd create(const std::string& path) { return os::open_file(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }

@@ -17,7 +17,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -26,7 +25,7 @@ constexpr int64_t kBytes = int64_t{8} << 20;
 constexpr int64_t kOffset = int64_t{3} << 12;
 
 /// A file whose pages from kOffset on are mapped at a place of their own.
-struct Mapped {
+struct Mapped : NotCopied {
   Mapped() {
     window.fd = memfd_create("window", MFD_CLOEXEC);
     expect(window.fd >= 0 && ftruncate(window.fd, kOffset + kBytes) == 0, "a file in memory");
@@ -46,8 +45,6 @@ struct Mapped {
     munmap(peer, kBytes);
     close(window.fd);
   }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
   [[nodiscard]] int64_t held() const {
     struct stat file {};
     expect(fstat(window.fd, &file) == 0, "fstat");

@@ -11,13 +11,12 @@
 #include "support/check.hpp"
 #include "support/cmocka.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
 
 /// A child that prints its identity and then waits; it can end its first thread alone.
-class Child {
+class Child : NotCopied {
  public:
   explicit Child(bool ends_first_thread = false) {
     int ends[2] = {-1, -1};
@@ -38,8 +37,6 @@ class Child {
     ::close(ends[0]);
   }
   ~Child() { reap(); }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
 
   [[nodiscard]] const std::string& life() const { return life_; }
   void kill() const { ::kill(pid_, SIGKILL); }

@@ -10,7 +10,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {
@@ -30,7 +29,7 @@ class Capture : public Received {
   Capture(const Capture&) = delete;
 };
 
-void a_message_reaches_the_receiver_formatted(void**) {
+ddp_case(a_message_reaches_the_receiver_formatted) {
   Capture capture(DDP_LOG_INFO);
   os::log(DDP_LOG_ERROR, "rank %d of %d", 2, 4);
   expect_equal(capture.messages.size(), size_t{1}, "messages");
@@ -38,7 +37,7 @@ void a_message_reaches_the_receiver_formatted(void**) {
   expect_equal(capture.messages[0].second, std::string("rank 2 of 4"), "text");
 }
 
-void messages_below_the_level_are_dropped(void**) {
+ddp_case(messages_below_the_level_are_dropped) {
   Capture capture(DDP_LOG_WARNING);
   os::log(DDP_LOG_DEBUG, "no");
   os::log(DDP_LOG_INFO, "no");
@@ -47,20 +46,20 @@ void messages_below_the_level_are_dropped(void**) {
   expect(!os::log_enabled(DDP_LOG_INFO) && os::log_enabled(DDP_LOG_WARNING) && os::log_enabled(DDP_LOG_ERROR), "levels");
 }
 
-void off_silences_everything(void**) {
+ddp_case(off_silences_everything) {
   Capture capture(DDP_LOG_OFF);
   os::log(DDP_LOG_ERROR, "no");
   expect(capture.messages.empty(), "nothing was received");
 }
 
-void a_long_message_is_cut(void**) {
+ddp_case(a_long_message_is_cut) {
   Capture capture(DDP_LOG_INFO);
   os::log(DDP_LOG_ERROR, "%s", std::string(100000, 'x').c_str());
   const size_t length = capture.messages.at(0).second.size();
   expect(length > 500 && length < 5000, "length " + std::to_string(length));
 }
 
-void messages_of_many_threads_come_one_at_a_time(void**) {
+ddp_case(messages_of_many_threads_come_one_at_a_time) {
   Capture capture(DDP_LOG_INFO);  // the list is not protected: the log must do that
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
@@ -92,7 +91,7 @@ std::string stderr_of_child(const char* level) {
   return text;
 }
 
-void stderr_and_the_environments_level_are_the_default(void**) {
+ddp_case(stderr_and_the_environments_level_are_the_default) {
   const std::string error = "libddp error: e\n", warning = "libddp warning: w\n", info = "libddp info: i\n",
                     debug = "libddp debug: d\n";
   const std::pair<const char*, std::string> cases[] = {{"debug", debug + info + warning + error},
@@ -112,17 +111,6 @@ int speak() {
   return 0;
 }
 
-}  // namespace
+ddp_before_cases(if (argc > 1) std::exit(speak()));
 
-int main(int argc, char**) {
-  if (argc > 1) return speak();
-  const CMUnitTest tests[] = {
-      ddp_test(a_message_reaches_the_receiver_formatted),
-      ddp_test(messages_below_the_level_are_dropped),
-      ddp_test(off_silences_everything),
-      ddp_test(a_long_message_is_cut),
-      ddp_test(messages_of_many_threads_come_one_at_a_time),
-      ddp_test(stderr_and_the_environments_level_are_the_default),
-  };
-  return cmocka_run_group_tests_name("log", tests, nullptr, nullptr);
-}
+}  // namespace

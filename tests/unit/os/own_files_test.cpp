@@ -18,7 +18,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr uid_t kOther = 65534;

@@ -10,7 +10,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 ddp_case(one_thread_at_a_time_holds_it) {

@@ -15,7 +15,6 @@
 #include "support/check.hpp"
 #include "support/procs.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -12,7 +12,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 
 constexpr int64_t kLimitMs = 400;
@@ -33,7 +32,7 @@ ddp_case(a_stop_is_noticed_once) {
   procs.signal(0, SIGSTOP);
   sleep_ms(2 * kLimitMs);
   procs.signal(0, SIGCONT);
-  for (const ProcResult& result : procs.wait(20'000)) expect(result.exit_code == 0, result.describe());
+  expect_success(procs, 20'000);
 }
 
 ddp_case(a_long_wait_is_no_stop) {

@@ -9,7 +9,6 @@
 #include "pass/marks.hpp"
 #include "support/check.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

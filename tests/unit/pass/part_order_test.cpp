@@ -14,7 +14,6 @@
 #include "support/check.hpp"
 #include "support/recording_part.hpp"
 
-using namespace ddp;
 using namespace ddp::test;
 
 namespace {

@@ -13,12 +13,7 @@
 
 namespace {
 
-using ddp::test::expect;
-using ddp::test::expect_contains;
-using ddp::test::expect_equal;
-using ddp::test::Procs;
-using ddp::test::Reporter;
-using ddp::test::run_ranks;
+using namespace ddp::test;
 
 ddp_case(results_come_back_by_rank) {
   Procs procs(3, [](int rank, Reporter&) { return "I am " + std::to_string(rank); });

@@ -14,7 +14,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using trace::LiveFile;
 using trace::LivePage;

@@ -13,7 +13,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::trace;
 using Json = nlohmann::json;

@@ -15,7 +15,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using trace::LiveFile;
 using trace::ProgramNumber;

@@ -16,7 +16,6 @@
 
 namespace {
 
-using namespace ddp;
 using namespace ddp::test;
 using namespace ddp::trace;
 

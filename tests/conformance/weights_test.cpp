@@ -1,113 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model promises about weights, skipped, abandoned and last passes, on every transport (conformance/uneven_test.cpp).
-#pragma once
+// Weights, and skipped, abandoned and last passes, on every transport.
+#include "conformance/weight_world.hpp"
+#include "support/group_paths.hpp"
 
-#include <limits>
+using namespace ddp::test;
 
-#include "conformance/pass_semantics.hpp"
-#include "model/uneven.hpp"
+namespace {
 
-namespace ddp::test {
-
-inline constexpr int kFewSizes[] = {1, 2, 3, 4};
-inline constexpr Memory kMemories[] = {Memory::kOwned, Memory::kPrivate, Memory::kGroup, Memory::kMixed};
-
-inline ddp_model_options weighted_options() {
-  ddp_model_options options = model_options();
-  options.divisor = DDP_DIVISOR_WEIGHTS;
-  return options;
-}
-
-inline ddp_pass_report report_of(const model::Model& model) {
-  ddp_pass_report report{};
-  last_attendance(model, "ddp_model_get_pass_report").fill_report(report);
-  return report;
-}
-
-inline void mark_all(model::Model& model) {
-  for (int32_t p = model.table().parameter_count(); p-- > 0;) model.pass().mark_ready(p);
-}
-
-inline void run_pass(PassWorld& world, int rank, int pass) {
-  world.model->begin_backward(DDP_PASS_REDUCE);
-  for (const int32_t p : order_of(rank, pass)) {
-    world.fill(rank, pass, static_cast<size_t>(p));
-    world.model->pass().mark_ready(p);
-  }
-  world.model->end_backward();
-}
-
-/// The public rule for one element: in the tree, in F32, every product rounded, who does not count as -0.0, divided once.
-/// And in F64, by the plain formula.
-struct Expected {
-  float exact = 0;
-  double rough = 0;
-};
-inline Expected weighted_mean(const std::vector<double>& weights, double divisor, int pass, size_t parameter, int64_t i) {
-  std::vector<float> products;
-  double rough = 0;
-  for (size_t rank = 0; rank < weights.size(); ++rank) {
-    const float value = gradient(static_cast<int>(rank), pass, parameter, i);
-    volatile const float product = value * static_cast<float>(weights[rank]);
-    products.push_back(weights[rank] == 0 ? -0.0F : product);
-    rough += static_cast<double>(value) * weights[rank];
-  }
-  return {oracle_sum(products) / static_cast<float>(divisor), rough / divisor};
-}
-
-/// Of all elements; formed once for many tests, because the naive loop is slow.
-using Means = std::vector<std::vector<Expected>>;
-inline Means means_of(const std::vector<double>& weights, double divisor, int pass) {
-  Means means;
-  for (size_t p = 0; p < kShapes.size(); ++p) {
-    means.emplace_back();
-    for (int64_t i = 0; i < kShapes[p]; ++i) means.back().push_back(weighted_mean(weights, divisor, pass, p, i));
-  }
-  return means;
-}
-
-inline void expect_means(PassWorld& world, const Means& means, const std::string& what) {
-  for (size_t p = 0; p < kShapes.size(); ++p)
-    for (size_t i = 0; i < means[p].size(); ++i) {
-      const float got = world.grad(p)[i];
-      const Expected& wanted = means[p][i];
-      if (std::memcmp(&wanted.exact, &got, 4) == 0 && std::abs(static_cast<double>(got) - wanted.rough) < 1e-4) continue;
-      throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
-                               std::to_string(got) + ", expected " + std::to_string(wanted.exact) + ", in F64 " +
-                               std::to_string(wanted.rough));
-    }
-}
-
-inline void expect_weighted(PassWorld& world, const std::vector<double>& weights, double divisor, int pass,
-                            const std::string& what) {
-  expect_means(world, means_of(weights, divisor, pass), what);
-}
-
-inline double sum_of(const std::vector<double>& weights) { return oracle_sum(weights); }
-
-/// Sample counts, fractions, zeros, and all ones: by pass.
-inline std::vector<double> weights_of(int size, int pass) {
-  std::vector<double> weights;
-  for (int rank = 0; rank < size; ++rank) {
-    if (pass == 0) weights.push_back(rank + 1);
-    if (pass == 1) weights.push_back(0.1 + 0.37 * rank);
-    if (pass == 2) weights.push_back((rank + 1) % size == 0 ? 0 : 7);
-    if (pass == 3) weights.push_back(rank == size / 2 ? 12 : 0);
-    if (pass == 4) weights.push_back(1);
-    if (pass == 5) weights.push_back(rank == 0 && size > 1 ? 0 : 1);
-  }
-  if (sum_of(weights) == 0) weights[0] = 1;
-  return weights;
-}
-
-inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere) {
   bool turn = false;  // which kind of memory goes with which driver
   for (const int size : kFewSizes) {
     turn = !turn;
     std::vector<Means> means;
     for (int pass = 0; pass < 6; ++pass)
       means.push_back(means_of(weights_of(size, pass), sum_of(weights_of(size, pass)), pass));
-    run_groups(size, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       for (const Memory memory : kMemories)
         for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
           if (memory != Memory::kMixed && (progress == DDP_PROGRESS_THREAD) == ((memory == Memory::kPrivate) == turn))
@@ -135,8 +42,8 @@ inline void a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere(const Run
   }
 }
 
-inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
-  run_groups(3, [&](group::Group& group, int rank) {
+ddp_case_on(kEveryHostPath, a_weight_of_zero_keeps_even_a_nan_out) {
+  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
     for (const Memory memory : kMemories) {
       PassWorld world(group, memory, weighted_options());
       set_weight(*world.model, rank == 1 ? 0 : 2);
@@ -152,9 +59,9 @@ inline void a_weight_of_zero_keeps_even_a_nan_out(const RunGroups& run_groups) {
   });
 }
 
-inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, weights_that_are_all_zero_are_an_error_on_every_rank) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
         PassWorld world(group, memory, weighted_options());
         world.fill(rank, 0);
@@ -171,8 +78,8 @@ inline void weights_that_are_all_zero_are_an_error_on_every_rank(const RunGroups
     });
 }
 
-inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& run_groups) {
-  run_groups(2, [&](group::Group& group, int rank) {
+ddp_case_on(kEveryHostPath, a_weight_is_refused_when_it_is_wrong_or_too_late) {
+  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
     PassWorld plain(group, Memory::kOwned);
     expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*plain.model, 2); }), "DDP_DIVISOR_WEIGHTS");
     PassWorld world(group, Memory::kOwned, weighted_options());
@@ -194,7 +101,7 @@ inline void a_weight_is_refused_when_it_is_wrong_or_too_late(const RunGroups& ru
   });
 }
 
-inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, a_rank_that_skips_contributes_nothing_and_receives_the_result) {
   constexpr int kPasses = 4;
   for (const int size : {2, 3, 4})
     for (const ddp_divisor divisor : {DDP_DIVISOR_WORLD, DDP_DIVISOR_WEIGHTS}) {
@@ -206,7 +113,7 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
         if (size == 4) weights.back()[static_cast<size_t>((pass + 2) % size)] = 0;  // two of them
         means.push_back(means_of(weights.back(), divisor == DDP_DIVISOR_WORLD ? size : sum_of(weights.back()), pass));
       }
-      run_groups(size, [&](group::Group& group, int rank) {
+      run_if_enough_on(path, size, [&](group::Group& group, int rank) {
         for (const Memory memory : kMemories) {
           ddp_model_options options = model_options();
           options.divisor = divisor;
@@ -228,9 +135,9 @@ inline void a_rank_that_skips_contributes_nothing_and_receives_the_result(const 
     }
 }
 
-inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, a_pass_that_all_skip_is_an_error_and_training_goes_on) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       PassWorld world(group, Memory::kMixed);
       world.fill(rank, 0);
       expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "no rank contributed");
@@ -241,9 +148,9 @@ inline void a_pass_that_all_skip_is_an_error_and_training_goes_on(const RunGroup
     });
 }
 
-inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, what_only_a_skipping_rank_would_use_stays_untouched) {
   for (const Memory memory : {Memory::kOwned, Memory::kPrivate})
-    run_groups(3, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
       ddp_model_options options = model_options();
       options.unused = DDP_UNUSED_ALLOW;
       PassWorld world(group, memory, options);
@@ -266,9 +173,9 @@ inline void what_only_a_skipping_rank_would_use_stays_untouched(const RunGroups&
     });
 }
 
-inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, an_abandoned_pass_is_void_with_the_reason_on_every_other_rank) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
         for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
           ddp_model_options options = model_options();
@@ -294,8 +201,8 @@ inline void an_abandoned_pass_is_void_with_the_reason_on_every_other_rank(const 
     });
 }
 
-inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_groups) {
-  run_groups(3, [&](group::Group& group, int rank) {
+ddp_case_on(kEveryHostPath, abandoning_after_the_last_mark_is_too_late) {
+  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
     PassWorld world(group, Memory::kOwned);
     (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, ""); });  // no pass is open
     world.fill(rank, 0);
@@ -314,9 +221,9 @@ inline void abandoning_after_the_last_mark_is_too_late(const RunGroups& run_grou
   });
 }
 
-inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& run_groups) {
+ddp_case_on(kEveryHostPath, everybody_learns_of_a_last_pass_when_it_has_ended) {
   for (const int size : kFewSizes)
-    run_groups(size, [&](group::Group& group, int rank) {
+    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       PassWorld world(group, Memory::kOwned);
       const int batches = rank == size / 2 ? 3 : 5;
       int pass = 0;
@@ -333,20 +240,4 @@ inline void everybody_learns_of_a_last_pass_when_it_has_ended(const RunGroups& r
     });
 }
 
-inline constexpr Semantics kWeightSemantics[] = {
-    {"a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere",
-     &a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere},
-    {"a_weight_of_zero_keeps_even_a_nan_out", &a_weight_of_zero_keeps_even_a_nan_out},
-    {"weights_that_are_all_zero_are_an_error_on_every_rank", &weights_that_are_all_zero_are_an_error_on_every_rank},
-    {"a_weight_is_refused_when_it_is_wrong_or_too_late", &a_weight_is_refused_when_it_is_wrong_or_too_late},
-    {"a_rank_that_skips_contributes_nothing_and_receives_the_result",
-     &a_rank_that_skips_contributes_nothing_and_receives_the_result},
-    {"a_pass_that_all_skip_is_an_error_and_training_goes_on", &a_pass_that_all_skip_is_an_error_and_training_goes_on},
-    {"what_only_a_skipping_rank_would_use_stays_untouched", &what_only_a_skipping_rank_would_use_stays_untouched},
-    {"an_abandoned_pass_is_void_with_the_reason_on_every_other_rank",
-     &an_abandoned_pass_is_void_with_the_reason_on_every_other_rank},
-    {"abandoning_after_the_last_mark_is_too_late", &abandoning_after_the_last_mark_is_too_late},
-    {"everybody_learns_of_a_last_pass_when_it_has_ended", &everybody_learns_of_a_last_pass_when_it_has_ended},
-};
-
-}  // namespace ddp::test
+}  // namespace

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model and its passes. The oracle is the public rule, written naively.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "model/gradients.hpp"
+#include "model/model.hpp"
+#include "model/replicas.hpp"
+#include "os/clock.hpp"
+#include "support/group_world.hpp"
+#include "support/sum_oracle.hpp"
+
+namespace ddp::test {
+
+inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
+
+inline ddp_model_options model_options() {
+  ddp_model_options options{};
+  options.first_bucket_bytes = 4'000;
+  options.bucket_bytes = 20'000;
+  options.reduce = DDP_AVERAGE;
+  return options;
+}
+
+/// Parameters of odd sizes, one larger than a bucket.
+inline const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
+
+enum class Memory { kOwned, kPrivate, kGroup, kMixed };
+
+inline float gradient(int rank, int pass, size_t parameter, int64_t i) {
+  std::minstd_rand random(static_cast<unsigned>(rank * 1'000'003 + pass * 1009 + static_cast<int>(parameter) * 31 + i + 1));
+  random.discard(2);
+  return static_cast<float>(random() % 20011) / 997.0F - 10.0F;
+}
+
+inline float mean(int size, int pass, size_t parameter, int64_t i) {
+  std::vector<float> of_ranks;
+  for (int rank = 0; rank < size; ++rank) of_ranks.push_back(gradient(rank, pass, parameter, i));
+  return oracle_sum(of_ranks) / static_cast<float>(size);
+}
+
+/// One rank's model with gradients in the asked kind of memory.
+struct PassWorld {
+  std::vector<std::vector<float>> values, grads;
+  std::unique_ptr<model::Model> model;
+
+  PassWorld(group::Group& group, Memory memory, const ddp_model_options& options = model_options()) {
+    // The caller keeps the group; the model only needs a pointer that does not own it.
+    model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+    for (size_t p = 0; p < kShapes.size(); ++p) {
+      values.emplace_back(static_cast<size_t>(kShapes[p]), static_cast<float>(p));
+      grads.emplace_back(static_cast<size_t>(kShapes[p]));
+      const Tensor value = flat_tensor(values[p].data(), DDP_F32, kShapes[p]);
+      Tensor grad = flat_tensor(grads[p].data(), DDP_F32, kShapes[p]);
+      const bool in_group = memory == Memory::kGroup || (memory == Memory::kMixed && p % 3 == 0);
+      if (in_group) grad.data = static_cast<std::byte*>(group.memory().alloc(grad.bytes()));
+      const bool owned = memory == Memory::kOwned || (memory == Memory::kMixed && p % 3 == 1);
+      model->add_parameter("p" + std::to_string(p), value, owned ? nullptr : &grad);
+    }
+    model->commit();
+  }
+  float* grad(size_t p) { return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data); }
+  void fill(int rank, int pass) {
+    for (size_t p = 0; p < kShapes.size(); ++p) fill(rank, pass, p);
+  }
+  void fill(int rank, int pass, size_t p) {
+    for (int64_t i = 0; i < kShapes[p]; ++i) grad(p)[i] = gradient(rank, pass, p, i);
+  }
+  void expect_mean(int size, int pass, const std::string& what) {
+    for (size_t p = 0; p < kShapes.size(); ++p)
+      for (int64_t i = 0; i < kShapes[p]; ++i) {
+        const float wanted = mean(size, pass, p, i);
+        if (std::memcmp(&wanted, &grad(p)[i], 4) != 0)
+          throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
+                                   std::to_string(grad(p)[i]) + ", expected " + std::to_string(wanted));
+      }
+  }
+};
+
+inline std::vector<int32_t> order_of(int rank, int pass) {
+  std::vector<int32_t> order(kShapes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::mt19937 random(static_cast<unsigned>(rank * 131 + pass));
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+}  // namespace ddp::test
