@@ -154,7 +154,11 @@ ddp_case(behind_a_failure_no_guarded_value_is_taken_for_new) {
   });
   unsetenv("DDP_GUARD_VALUES");
   const std::string failed = "DDP_ERROR_PEER_FAILED";
-  expect_ended(procs.wait(60'000)[0], failed + " -1 " + failed);
+  const ProcResult result = procs.wait(60'000)[0];
+#if defined(__SANITIZE_THREAD__)  // so slow that the other rank may have given all before it goes
+  if (result.said == "DDP_OK 1 DDP_OK\n") return;
+#endif
+  expect_ended(result, failed + " -1 " + failed);
 }
 
 void train(Training& training, int64_t until, const std::function<void(int64_t)>& at) {

@@ -60,7 +60,7 @@ struct Request {
 
 constexpr int64_t kCounts[] = {1, 1000, 1'000'000};
 
-void messages_follow_the_streams(void**) {
+ddp_case(messages_follow_the_streams) {
   run_world(2, [](const Rank& at) {
     const int other = 1 - at.rank;
     for (const int64_t count : kCounts) {
@@ -78,7 +78,7 @@ void messages_follow_the_streams(void**) {
   });
 }
 
-void posted_messages_follow_the_streams(void**) {
+ddp_case(posted_messages_follow_the_streams) {
   run_world(2, [](const Rank& at) {
     const int other = 1 - at.rank;
     for (const int64_t count : kCounts) {
@@ -102,7 +102,7 @@ void posted_messages_follow_the_streams(void**) {
 }
 
 /// Rank 0 has its tensors in host memory.
-void collectives_take_tensors_anywhere(void**) {
+ddp_case(collectives_take_tensors_anywhere) {
   run_world(2, [](const Rank& at) {
     const Place place = at.rank == 0 ? kCpu : at.place;
     constexpr int64_t kCount = 5000;
@@ -128,14 +128,6 @@ void collectives_take_tensors_anywhere(void**) {
   });
 }
 
-}  // namespace
+gpu_cases(need_world());
 
-int main(int argc, char** argv) {
-  need_world();
-  const CMUnitTest tests[] = {
-      ddp_test(messages_follow_the_streams),
-      ddp_test(posted_messages_follow_the_streams),
-      ddp_test(collectives_take_tensors_anywhere),
-  };
-  return card::run_matching(tests, argc, argv);
-}
+}  // namespace

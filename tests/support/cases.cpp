@@ -80,6 +80,10 @@ int run_cases(const File* file, int argc, char** argv) {
   for (Case& each : cases())
     if (is_of_file(each))
       chosen.push_back({each.name.c_str(), run_case, around.setup_func, around.teardown_func, &each.body});
+  if (chosen.empty()) {
+    std::fprintf(stderr, "%s has no cases\n", file == nullptr ? "this program" : std::string(file->path).c_str());
+    return 1;
+  }
   return _cmocka_run_group_tests("tests", chosen.data(), chosen.size(), nullptr, nullptr);
 }
 

@@ -3,6 +3,7 @@
 // that are never reopened. Gradients are small integers, so their mean has the same bits however many ranks form it.
 #pragma once
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -77,16 +78,17 @@ class Growing : NotCopied {
       if (each != nullptr) repeat([&] { return ddp_model_commit(each, nullptr); });
     if (behind_commit) behind_commit();
     if (plan_.late && joins_) make_all();
-    if (joins_) must(ddp_optimizer_get_step_count(optimizer_, &step_));
-    story_.resize(static_cast<size_t>(step_), 0);
+    if (joins_) find_step();
     repeat([&] { return learn_members(); });
     while (step_ < steps) {
       if (at) at(step_);
       if (step_ == kGrows && index_of_added_ < 0) grow();
       if (step_ == kDies && id_ == plan_.dies && plan_.when == GrowingPlan::Moment::kGrown) std::raise(SIGKILL);
-      ddp_status status = train(members_);
+      const bool was_made = static_cast<int64_t>(story_.size()) > step_;  // and the step of the model beside was not
+      ddp_status status = was_made ? DDP_OK : train(members_);
+      if (status == DDP_OK && !was_made) story_.push_back(members_);
+      if (status == DDP_OK) status = train_beside();
       if (status == DDP_OK) {
-        story_.push_back(members_);
         ++step_;
         if (plan_.keeps) status = keep();
       }
@@ -110,6 +112,7 @@ class Growing : NotCopied {
         must(ddp_ema_update(other_ema_, nullptr));
       }
       must(train(members));
+      must(train_beside());
       ++step_;
     }
     story_ = story;
@@ -242,9 +245,21 @@ class Growing : NotCopied {
     if (!is_replay() && index_of_added_ < 0) indices.push_back(0);  // "gone"
     if (!is_replay() && index_of_added_ >= 0) indices.push_back(index_of_added_);
     ddp_status status = pass(model_, indices, optimizer_, ema_, ids);
-    if (status == DDP_OK && beside_ != nullptr) status = pass(beside_, {0}, beside_optimizer_, beside_ema_, ids);
     if (status != DDP_OK || other_ == nullptr) return status;
     return pass(other_, {0}, other_optimizer_, other_ema_, ids);
+  }
+
+  /// All ranks give it the same gradient, so a story of its own is not needed.
+  ddp_status train_beside() const {
+    return beside_ != nullptr ? pass(beside_, {0}, beside_optimizer_, beside_ema_, {0}) : DDP_OK;
+  }
+  /// A death or a joiner between the passes of two models leaves one of them a step ahead.
+  void find_step() {
+    must(ddp_optimizer_get_step_count(optimizer_, &step_));
+    story_.resize(static_cast<size_t>(step_));
+    int64_t beside = step_;
+    if (beside_ != nullptr) must(ddp_optimizer_get_step_count(beside_optimizer_, &beside));
+    step_ = std::min(step_, beside);
   }
 
   void go_on(ddp_status status) {
@@ -253,8 +268,7 @@ class Growing : NotCopied {
       auto options = defaults<ddp_recover_options>();
       options.wait_ms = 10'000;
       must(ddp_group_recover(group_, &options, nullptr));
-      must(ddp_optimizer_get_step_count(optimizer_, &step_));
-      story_.resize(static_cast<size_t>(step_));
+      find_step();
       status = learn_members();
     }
   }
