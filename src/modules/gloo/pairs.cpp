@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "modules/gloo/pairs.hpp"
 
+#include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
@@ -45,8 +46,20 @@ struct Owned {
 
 std::shared_ptr<tcp::Device> make_unreachable_device() {
   tcp::attr attributes;
+#if DDP_GLOO_HAS_LAZY_DEVICE
   attributes.hostname = kUnreachable;
   auto device = std::dynamic_pointer_cast<tcp::Device>(tcp::CreateDevice(attributes));
+#else  // CreateDevice looks the address up, and crashes where that lacks memory
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, kUnreachable, &address.sin_addr);
+  std::memcpy(&attributes.ai_addr, &address, sizeof address);
+  attributes.ai_family = AF_INET;
+  attributes.ai_socktype = SOCK_STREAM;
+  attributes.ai_protocol = IPPROTO_TCP;
+  attributes.ai_addrlen = sizeof address;
+  auto device = std::make_shared<tcp::Device>(attributes);
+#endif
   if (device == nullptr) throw std::logic_error("the device of Gloo is of another kind");
   return device;
 }
