@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "nccl/engine.hpp"
+#include "nccl/mean.hpp"
 
 namespace ddp::nccl {
 namespace {
