@@ -249,9 +249,14 @@ void it_is_never_recorded_into_a_graph(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      check_test(means_are_there_in_the_order_of_the_stream), check_test(nobody_waits_for_the_device),
-      check_test(errors_have_a_text_and_leave_no_address),    check_test(a_rank_that_fails_ends_the_pass_of_the_others),
-      check_test(it_is_never_recorded_into_a_graph),
+      {"means_are_there_in_the_order_of_the_stream", means_are_there_in_the_order_of_the_stream, check_setup, check_teardown,
+       nullptr},
+      {"nobody_waits_for_the_device", nobody_waits_for_the_device, check_setup, check_teardown, nullptr},
+      {"errors_have_a_text_and_leave_no_address", errors_have_a_text_and_leave_no_address, check_setup, check_teardown,
+       nullptr},
+      {"a_rank_that_fails_ends_the_pass_of_the_others", a_rank_that_fails_ends_the_pass_of_the_others, check_setup,
+       check_teardown, nullptr},
+      {"it_is_never_recorded_into_a_graph", it_is_never_recorded_into_a_graph, check_setup, check_teardown, nullptr},
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
