@@ -4,7 +4,6 @@
 // Tested by conformance/collectives_test.cpp and process/first_cause_test.cpp.
 #pragma once
 
-#include <memory>
 #include <utility>
 
 #include "control/call_state.hpp"
@@ -13,7 +12,6 @@
 #include "group/consensus.hpp"
 #include "group/group.hpp"
 #include "group/requests.hpp"
-#include "group/staged.hpp"
 
 namespace ddp::group {
 
@@ -74,27 +72,6 @@ void run_or_post(Group& group, bootstrap::UserCall call, const Tensor& tensor, P
     body(Sequence{group.channels().own(), messages::Space::kCollective});
   });
   *posting = Request::make_ended();
-}
-
-/// The same for a collective between hosts, whose tensors may be on GPUs: stage(tensors) reads and writes them through its
-/// argument, and returns the body. When a posted call returns, the copies that it needs are on `stream`.
-template <class Stage>
-void run_or_post(Group& group, bootstrap::UserCall call, void* stream, Posting posting, const Stage& stage) {
-  if (posting == nullptr)
-    return run_collective(group, call, [&] {
-      StagedTensors tensors(group, bootstrap::name_of(call), stream);
-      const auto body = stage(tensors);
-      tensors.await();
-      body(Sequence{group.channels().own(), messages::Space::kCollective});
-      tensors.deliver();
-    });
-  const auto tensors = std::make_shared<StagedTensors>(group, name_as_made(call, posting), stream);
-  begin_post(group, bootstrap::posted(call));
-  run_or_post(group, call, posting, [tensors, body = stage(*tensors)](const Sequence& in) {
-    tensors->await();
-    body(in);
-  });
-  if (tensors->delivers()) (*posting)->at_end([tensors] { tensors->deliver(); });
 }
 
 /// An all-reduce of numbers in host memory.

@@ -32,10 +32,10 @@ void fail_message(Health& health, const Error& error) {
 
 class MessageRequests::Posted final : public Request {
  public:
-  Posted(std::shared_ptr<MessageRequests> owner, const Send& what, std::shared_ptr<StagedTensors> of)
-      : send(what), tensors(std::move(of)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {}
-  Posted(std::shared_ptr<MessageRequests> owner, messages::RequestPtr of, std::shared_ptr<StagedTensors> to)
-      : tensors(std::move(to)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {
+  Posted(std::shared_ptr<MessageRequests> owner, const Send& what, std::function<bool()> ready)
+      : send(what), is_ready(std::move(ready)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {}
+  Posted(std::shared_ptr<MessageRequests> owner, messages::RequestPtr of, std::shared_ptr<const void> into)
+      : memory(std::move(into)), patience(owner->messenger_.patience()), owner_(std::move(owner)) {
     begun(std::move(of));
   }
 
@@ -54,7 +54,8 @@ class MessageRequests::Posted final : public Request {
   }
 
   const Send send;
-  const std::shared_ptr<StagedTensors> tensors;
+  const std::function<bool()> is_ready;      // of a send
+  const std::shared_ptr<const void> memory;  // of a receive
   messages::Patience patience;
 
  private:
@@ -77,8 +78,8 @@ class MessageRequests::Posted final : public Request {
 
 MessageRequests::~MessageRequests() { stop(group_destroyed()); }
 
-RequestPtr MessageRequests::post_send(const Send& send, std::shared_ptr<StagedTensors> tensors) {
-  const auto posted = std::make_shared<Posted>(shared_from_this(), send, std::move(tensors));
+RequestPtr MessageRequests::post_send(const Send& send, std::function<bool()> is_ready) {
+  const auto posted = std::make_shared<Posted>(shared_from_this(), send, std::move(is_ready));
   {
     const std::lock_guard lock(turns_);
     sends_.push_back(posted);
@@ -87,8 +88,8 @@ RequestPtr MessageRequests::post_send(const Send& send, std::shared_ptr<StagedTe
   return watch(posted);
 }
 
-RequestPtr MessageRequests::post_receive(messages::RequestPtr message, std::shared_ptr<StagedTensors> tensors) {
-  return on_error([&] { return watch(std::make_shared<Posted>(shared_from_this(), message, std::move(tensors))); },
+RequestPtr MessageRequests::post_receive(messages::RequestPtr message, std::shared_ptr<const void> memory) {
+  return on_error([&] { return watch(std::make_shared<Posted>(shared_from_this(), message, std::move(memory))); },
                   [&](const Error&) { messenger_.drop(message); });
 }
 
@@ -118,7 +119,7 @@ void MessageRequests::begin_sends() {
     const bool is_first = std::none_of(
         sends_.begin(), end, [&](const PostedPtr& before) { return before->is_to(each.send.peer, each.send.key); });
     bool is_ready = false;  // an error is that request's, and its own look has it
-    if (!each.ended() && is_first) static_cast<void>(try_to([&] { is_ready = each.tensors->is_ready(); }));
+    if (!each.ended() && is_first) static_cast<void>(try_to([&] { is_ready = each.is_ready(); }));
     if (is_ready) each.begun(messenger_.send(each.send.peer, each.send.key, each.send.content, each.send.data));
     if (is_ready || each.ended())
       sends_.erase(end);
@@ -156,7 +157,7 @@ bool MessageRequests::has_begun(Posted& request) {
   begin_sends();
   if (request.has_begun()) return true;
   health_.check_no_fault();
-  const std::optional<Error> error = try_to([&] { static_cast<void>(request.tensors->is_ready()); });
+  const std::optional<Error> error = try_to([&] { static_cast<void>(request.is_ready()); });
   const bool is_in_capture = error.has_value() && error->status() == DDP_ERROR_INVALID_STATE;  // of this thread alone
   if (error.has_value() && !is_in_capture) throw Error(*error);
   return false;

@@ -21,7 +21,6 @@
 #include "group/health.hpp"
 #include "group/idle_wait.hpp"
 #include "group/request.hpp"
-#include "group/staged.hpp"
 
 namespace ddp::group {
 
@@ -45,10 +44,10 @@ class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
     messages::Content content;
     const std::byte* data = nullptr;
   };
-  /// The memory is of `tensors`, which live as long as the request; it is sent once they are ready.
-  [[nodiscard]] RequestPtr post_send(const Send& send, std::shared_ptr<StagedTensors> tensors);
-  /// A receive that was begun, into memory of `tensors`.
-  [[nodiscard]] RequestPtr post_receive(messages::RequestPtr message, std::shared_ptr<StagedTensors> tensors);
+  /// Sent once is_ready(), which any thread may ask and which keeps the memory as long as the request lives.
+  [[nodiscard]] RequestPtr post_send(const Send& send, std::function<bool()> is_ready);
+  /// A receive that was begun, into `memory`, which lives as long as the request.
+  [[nodiscard]] RequestPtr post_receive(messages::RequestPtr message, std::shared_ptr<const void> memory);
   /// Returns when no posted send to that rank with that key waits for its tensor. Throws if the group breaks.
   void await_turn(int32_t peer, const messages::Key& key);
   /// Has everything ended?

@@ -14,9 +14,31 @@
 #include "group/channels.hpp"
 #include "group/collective_call.hpp"
 #include "group/group.hpp"
+#include "group/staged.hpp"
 
 namespace ddp::group {
 namespace {
+
+/// run_or_post() for a collective between hosts, whose tensors may be on GPUs: stage(tensors) reads and writes them through
+/// its argument, and returns the body. When a posted call returns, the copies that it needs are on `stream`.
+template <class Stage>
+void run_or_post_staged(Group& group, bootstrap::UserCall call, void* stream, Posting posting, const Stage& stage) {
+  if (posting == nullptr)
+    return run_collective(group, call, [&] {
+      StagedTensors tensors(group, bootstrap::name_of(call), stream);
+      const auto body = stage(tensors);
+      tensors.await();
+      body(Sequence{group.channels().own(), messages::Space::kCollective});
+      tensors.deliver();
+    });
+  const auto tensors = std::make_shared<StagedTensors>(group, name_as_made(call, posting), stream);
+  begin_post(group, bootstrap::posted(call));
+  run_or_post(group, call, posting, [tensors, body = stage(*tensors)](const Sequence& in) {
+    tensors->await();
+    body(in);
+  });
+  if (tensors->delivers()) (*posting)->at_end([tensors] { tensors->deliver(); });
+}
 
 using bootstrap::UserCall;
 using collective::Collective;
@@ -236,7 +258,8 @@ void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag,
   if (posting != nullptr)
     return post_message(group, UserCall::kSend, [&] {
       const auto tensors = std::make_shared<StagedTensors>(group, name, stream);
-      *posting = posted.post_send({peer, key, content_of(tensor), tensors->read(tensor).data}, tensors);
+      *posting = posted.post_send({peer, key, content_of(tensor), tensors->read(tensor).data},
+                                  [tensors] { return tensors->is_ready(); });
     });
   messages::RequestPtr sent;
   StagedTensors tensors(group, name, stream);
@@ -291,7 +314,7 @@ void reduce(Group& group, const Tensor& tensor, ddp_reduce op, int32_t root, voi
 void gather(Group& group, const Tensor& input, const Tensor* output, int32_t root, void* stream, Posting posting) {
   check_root_tensor(group, name_as_made(UserCall::kGather, posting), "output", output, input, root);
   const bool is_root = group.rank() == root;
-  run_or_post(group, UserCall::kGather, stream, posting, [&](StagedTensors& tensors) {
+  run_or_post_staged(group, UserCall::kGather, stream, posting, [&](StagedTensors& tensors) {
     const Tensor mine = tensors.read(input), all = is_root ? tensors.write(*output) : Tensor();
     return [&group, mine, all, root](const Sequence& in) {
       in.transport.meet(collective::stamp_of(Collective::kGather, mine, DDP_SUM, root));
@@ -308,7 +331,7 @@ void gather(Group& group, const Tensor& input, const Tensor* output, int32_t roo
 void scatter(Group& group, const Tensor* input, const Tensor& output, int32_t root, void* stream, Posting posting) {
   check_root_tensor(group, name_as_made(UserCall::kScatter, posting), "input", input, output, root);
   const bool is_root = group.rank() == root;
-  run_or_post(group, UserCall::kScatter, stream, posting, [&](StagedTensors& tensors) {
+  run_or_post_staged(group, UserCall::kScatter, stream, posting, [&](StagedTensors& tensors) {
     const Tensor all = is_root ? tensors.read(*input) : Tensor(), mine = tensors.write(output);
     return [&group, all, mine, root](const Sequence& in) {
       in.transport.meet(collective::stamp_of(Collective::kScatter, mine, DDP_SUM, root));
@@ -334,7 +357,7 @@ void all_to_all(Group& group, const Tensor& input, const Tensor& output, Exchang
   std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
   mine.insert(mine.end(), sent.begin(), sent.end());
   mine.insert(mine.end(), received.begin(), received.end());
-  run_or_post(group, UserCall::kAllToAll, stream, posting, [&](StagedTensors& tensors) {
+  run_or_post_staged(group, UserCall::kAllToAll, stream, posting, [&](StagedTensors& tensors) {
     return [&group, name, mine, from = parts_of(tensors.read(input), sent),
             to = parts_of(tensors.write(output), received)](const Sequence& in) {
       check_exchange(group, name, exchange_numbers(group, in, mine));
@@ -354,7 +377,7 @@ void all_gather_counts(Group& group, const Tensor& input, const Tensor& output, 
                      static_cast<long long>(counts[self]));
   std::vector<int64_t> mine{static_cast<int64_t>(input.dtype)};
   mine.insert(mine.end(), counts.begin(), counts.end());
-  run_or_post(group, UserCall::kAllGatherCounts, stream, posting, [&](StagedTensors& tensors) {
+  run_or_post_staged(group, UserCall::kAllGatherCounts, stream, posting, [&](StagedTensors& tensors) {
     return [&group, name, mine, given = tensors.read(input),
             parts = parts_of(tensors.write(output), counts)](const Sequence& in) {
       check_equal(group, name, exchange_numbers(group, in, mine), mine.size());

@@ -168,7 +168,7 @@ for name in ("nvidia.nccl", "nvidia"):
 fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -1)
 
-probe=$("$kit/bin/test.gpu.errors" none 2>&1)
+probe=$("$kit/bin/test.gpu.errors" --filter none 2>&1)
 if [ $? = 77 ]; then
   echo "$probe" | tee "$summary"
   save
@@ -247,7 +247,7 @@ wanted() { # a stage, and the seconds that later ones keep
 # --- The tests, those of one rank first and in parallel. In a quick run only some of those that start processes ---
 
 test_program() { # name, limit, pattern
-  [ ! -x "$kit/bin/test.gpu.$1" ] || stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+"$3"}
+  [ ! -x "$kit/bin/test.gpu.$1" ] || stage "gpu.$1${3:+ $3}" "$2" hard "$kit/bin/test.gpu.$1" ${3:+--filter "$3"}
 }
 if wanted tests 240; then
   heading TEST
@@ -288,7 +288,7 @@ fi
 # Calls that fail on purpose (NCCL asks for kernels that a device may not have) are no findings, and NCCL's kernels are not looked into.
 sanitizer_options=(--report-api-errors no --kernel-name-exclude kernel_substring=nccl --target-processes all --error-exitcode 9 --print-limit 20)
 sanitize() { # tool, program, pattern
-  stage "$1 $2 $3" 80 soft "$sanitizer" --tool "$1" "${sanitizer_options[@]}" "$kit/bin/test.gpu.$2" "$3"
+  stage "$1 $2 $3" 80 soft "$sanitizer" --tool "$1" "${sanitizer_options[@]}" "$kit/bin/test.gpu.$2" --filter "$3"
 }
 if wanted sanitizer 200; then
   heading SANITIZER
