@@ -50,7 +50,8 @@ struct Call {
   void check() const {
     expect(request->wait(Request::kForEver), "it has ended");
     const std::vector<float>& got = output->values();
-    expect(std::memcmp(got.data(), wanted.data(), wanted.size() * sizeof(float)) == 0, "the bits of the blocking call");
+    expect(wanted.empty() || std::memcmp(got.data(), wanted.data(), wanted.size() * sizeof(float)) == 0,
+           "the bits of the blocking call");
   }
 };
 constexpr int kKinds = 10;
