@@ -8,7 +8,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "bench.h"
 
-enum { kRounds = 41, kCalls = 2000, kElements = 256, kWays = 3 };
+enum { kRounds = 41, kElements = 256, kWays = 3 };
+static const int calls[kWays] = {2000, 2000, 100}; /* one that is only tested takes hundreds of times longer */
 
 static void call(ddp_group *group, const ddp_tensor *tensor, int way) {
   ddp_request *request = NULL;
@@ -43,8 +44,8 @@ int main(int argc, char **argv) {
       const int way = (round + turn) % kWays;
       CHECK(ddp_group_barrier(group));
       const double begin = now_us();
-      for (int i = 0; i < kCalls; ++i) call(group, &tensor, way);
-      times[way][round] = (now_us() - begin) / kCalls;
+      for (int i = 0; i < calls[way]; ++i) call(group, &tensor, way);
+      times[way][round] = (now_us() - begin) / calls[way];
     }
   for (int way = 0; way < kWays; ++way)
     printf("rank %d: %-20s %8.3f us\n", ddp_group_get_rank(group), ways[way], median(times[way], kRounds));

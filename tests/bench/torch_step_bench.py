@@ -14,6 +14,7 @@ import libddp.torch
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 ROUNDS, STEPS = 12, 3
 
@@ -37,9 +38,11 @@ def ways(module, batch):
         alone.zero_grad()
         alone(batch).pow(2).mean().backward()
 
-    theirs = nn.parallel.DistributedDataParallel(copy.deepcopy(module))
+    theirs, divided = (nn.parallel.DistributedDataParallel(copy.deepcopy(module)) for _ in range(2))
+    zero = ZeroRedundancyOptimizer(divided.parameters(), torch.optim.AdamW, fused=True)
     found = {"forward and backward alone": forward_and_backward,
-             "PyTorch, fused AdamW": stepper(theirs, torch.optim.AdamW(theirs.parameters(), fused=True), batch)}
+             "PyTorch, fused AdamW": stepper(theirs, torch.optim.AdamW(theirs.parameters(), fused=True), batch),
+             "PyTorch, ZeroRedundancyOptimizer of fused AdamW": stepper(divided, zero, batch)}
     for name, own in (("libddp, PyTorch's fused AdamW", None), ("libddp, AdamW", {}), ("libddp, AdamW(shard)", {"shard": True}),
                       ("libddp, AdamW(in_backward)", {"in_backward": True}),
                       ("libddp, AdamW(in_backward, undo=False)", {"in_backward": True, "undo": False}),

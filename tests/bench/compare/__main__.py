@@ -15,10 +15,12 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import machine  # noqa: E402
+import headline  # noqa: E402
 import picture  # noqa: E402
 import report  # noqa: E402
+import sections  # noqa: E402
 from launches import Failed, all_reduce_figures, launch, meeting_place, step_figures  # noqa: E402
-from programs import ROOT, Programs, say  # noqa: E402
+from programs import BENCH, ROOT, Programs, say  # noqa: E402
 from results import Results  # noqa: E402
 from ways import ALL_REDUCE, MODELS, step_ways  # noqa: E402
 
@@ -28,6 +30,8 @@ PARTS = ("all-reduce", "step", "adamw", "crowded")
 def parse():
     parser = argparse.ArgumentParser(prog="tests/bench/run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds and fewer peers, about 2 minutes (default: about 15)")
+    parser.add_argument("--all", action="store_true", help="the other programs too, and networks made on this machine: all figures of the project, "
+                        "written as FIGURES.md, figures.json, figures.svg and headline.svg into tests/bench (with --quick into --out). About an hour")
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks, with commas (default 2,4)")
     parser.add_argument("--rounds", type=int, help="launches of each program (default 5; quick: 2)")
     parser.add_argument("--only", default=",".join(PARTS), help="some of %s (default: all)" % ", ".join(PARTS))
@@ -39,6 +43,7 @@ def parse():
     options.rounds = options.rounds or (2 if options.quick else 5)
     options.ranks = [int(each) for each in options.ranks.split(",")]
     options.only = options.only.split(",")
+    options.pages = options.out if options.quick else BENCH
     for name, known in (("only", PARTS), ("models", MODELS)):
         value = getattr(options, name)
         for each in value if isinstance(value, list) else value.split(","):
@@ -112,28 +117,38 @@ def measure(options, programs, results):
                 results.skipped["%s, %d ranks" % (name.rsplit(",", 1)[0], ranks)] = str(failure)
 
 
+def write(folder, name, text):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def main():
     options = parse()
     os.makedirs(options.out, exist_ok=True)
-    programs = Programs(options.build, options.out)
+    programs = Programs(os.path.abspath(options.build), options.out, ["ddp_python", *sections.targets()] if options.all else [])
     programs.prepare()
     for peer in filter(None, options.without.split(",")):
         if programs.peers.pop(peer, None):
             programs.skip(peer, "--without")
-    results = Results(machine.describe(), machine.cores(), datetime.date.today().isoformat(), "tests/bench/run.sh " + " ".join(sys.argv[1:]),
-                      programs.versions(), dict(programs.skipped))
+    results = Results(machine.describe(), machine.cores(), datetime.date.today().isoformat(),
+                      " ".join(["tests/bench/run.sh", *sys.argv[1:]]), programs.versions(), dict(programs.skipped), sections.commit())
     try:
         measure(options, programs, results)
+        for section in sections.SECTIONS if options.all else []:
+            results.sections.append(sections.measure(section, programs, options.quick))
     except KeyboardInterrupt:
         say("interrupted: writing what there is")
     data = results.as_data()
-    with open(os.path.join(options.out, "results.json"), "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-    table = report.markdown(data)
-    with open(os.path.join(options.out, "results.md"), "w", encoding="utf-8") as file:
-        file.write(table)
-    with open(os.path.join(options.out, "results.svg"), "w", encoding="utf-8") as file:
-        file.write(picture.draw(data))
+    table, numbers, drawn = report.markdown(data), json.dumps(data, indent=1) + "\n", picture.draw(data)
+    if options.all:
+        page = table + "\n".join([""] + [line for each in data["sections"] for line in sections.markdown(each)])
+        write(options.pages, "FIGURES.md", headline.FIGURES % page)
+        write(options.pages, "figures.json", numbers)
+        write(options.pages, "figures.svg", drawn)
+        write(options.pages, "headline.svg", headline.draw(data))
+    write(options.out, "results.md", table)
+    write(options.out, "results.json", numbers)
+    write(options.out, "results.svg", drawn)
     print(table)
     say("results.json, results.md and results.svg are in %s" % options.out)
 

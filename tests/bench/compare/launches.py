@@ -13,10 +13,10 @@ class Failed(Exception):
     pass
 
 
-def launch(commands, environment, limit):
+def launch(commands, environment, limit, errors=subprocess.PIPE):
     """Start all commands at once; all their lines, and the cores that others used. Raises Failed."""
     watch = Watch()
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True,
                                   env=dict(os.environ, **environment)) for command in commands]
     lines, failure = [], None
     for process in processes:
@@ -24,7 +24,7 @@ def launch(commands, environment, limit):
             out, err = process.communicate(timeout=limit)
             lines += out.splitlines()
             if process.returncode != 0 and failure is None:
-                failure = "ended with %d: %s" % (process.returncode, (err.strip().splitlines() or ["no message"])[-1])
+                failure = "ended with %d: %s" % (process.returncode, ((err or "").strip().splitlines() or ["no message"])[-1])
         except subprocess.TimeoutExpired:
             failure = failure or "took longer than %d s" % limit
             process.kill()

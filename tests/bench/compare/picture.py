@@ -9,7 +9,7 @@ from ways import ALL_REDUCE, MODELS, SIZES, SIZE_NAMES, STEP_VARIANTS
 
 COLOURS = {
     "zero-copy": "#0b6e4f", "staged": "#3aa17e", "bound": "#9aa0a6", "openmpi": "#b3541e", "mpich": "#d98324", "over-gloo": "#5b7db1",
-    "gloo": "#7a4fa3", "torch": "#c2185b", "user": "#3aa17e", "library": "#0b6e4f", "fused": "#0a5c9e", "sharded": "#4a90c2",
+    "gloo": "#7a4fa3", "torch": "#c2185b", "user": "#3aa17e", "user-in-place": "#1f8f68", "library": "#0b6e4f", "fused": "#0a5c9e", "sharded": "#4a90c2",
     "sharded-shared": "#2c6fa6", "fused-sharded-shared": "#08306b",
 }
 DRAWN = ("zero-copy", "staged", "bound", "openmpi", "mpich", "gloo", "torch")

@@ -26,8 +26,9 @@ def _run(command, log):
 class Programs:
     """Paths of the programs, and why a peer is missing."""
 
-    def __init__(self, build, out):
-        self.build, self.log = build, os.path.join(out, "build.log")
+    def __init__(self, build, out, more=()):
+        """more: targets besides those of the comparison."""
+        self.build, self.log, self.targets = build, os.path.join(out, "build.log"), [*TARGETS, *more]
         self.skipped = {}
         self.peers = {}
         open(self.log, "w", encoding="utf-8").close()
@@ -52,12 +53,12 @@ class Programs:
         say("building libddp in %s" % self.build)
         if not os.path.exists(os.path.join(self.build, "CMakeCache.txt")):
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-            if not _run(["cmake", "-S", ROOT, "-B", self.build, "-DCMAKE_BUILD_TYPE=Release"] + generator, self.log):
+            if not _run(["cmake", "-S", ROOT, "-B", self.build, "-DCMAKE_BUILD_TYPE=Release", "-DPython3_EXECUTABLE=" + sys.executable] + generator, self.log):
                 sys.exit("cmake failed; see %s" % self.log)
-        targets = list(TARGETS)
-        for optional in ("ddp_gloo",):
-            if os.path.exists("/usr/include/gloo/context.h"):
-                targets.append(optional)
+        known = subprocess.run(["cmake", "--build", self.build, "--target", "help"], capture_output=True, text=True, check=False).stdout
+        known = {word.strip(":") for word in known.split()}
+        optional = {"ddp_gloo", "ddp_python", "bench.gloo"}
+        targets = [each for each in dict.fromkeys([*self.targets, "ddp_gloo"]) if each in known or each not in optional]
         if not _run(["cmake", "--build", self.build, "--parallel", "--target"] + targets, self.log):
             sys.exit("the build failed; see %s" % self.log)
 
@@ -76,7 +77,7 @@ class Programs:
 
     def _find_torch(self):
         check = "import torch, torch.distributed as d; assert d.is_gloo_available(); print(torch.__version__)"
-        found = subprocess.run(["python3", "-c", check], capture_output=True, text=True, check=False)
+        found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
         if found.returncode == 0:
             self.peers["torch"] = found.stdout.strip()
         else:
@@ -85,6 +86,12 @@ class Programs:
     @staticmethod
     def _runner(mpi):
         return shutil.which("mpirun.openmpi" if mpi == "openmpi" else "mpiexec.mpich")
+
+    def has(self, name):
+        return os.access(os.path.join(self.build, "tests", "bench", name), os.X_OK)
+
+    def python_path(self):
+        return os.path.join(self.build, "bindings", "python")
 
     def ours(self, name):
         for pattern in ("tests/bench/", "bin/", "src/ddprun/", ""):

@@ -119,7 +119,7 @@ def crowded(look, cores):
 
 def markdown(data):
     look = Lookup(data)
-    lines = ["%s. %s. `%s`." % (data["date"], data["host"], data["command"]), ""]
+    lines = ["%s, commit %s. %s. `%s`." % (data["date"], data["commit"], data["host"], data["command"]), ""]
     lines.append("Versions: " + (", ".join("%s %s" % pair for pair in data["versions"].items()) or "no peers") + ".")
     lines += ["Skipped: %s: %s." % pair for pair in data["skipped"].items()]
     lines += ["Medians [middle half]. ~: fewer than two launches found the machine quiet; the figure is from all launches.", ""]
@@ -127,11 +127,11 @@ def markdown(data):
     for kind, title in (("again", "All-reduce, one call after the other on the same array"),
                         ("fresh", "All-reduce of an array that each rank has just written")):
         if ranks:
-            lines += ["### " + title, ""]
+            lines += ["## " + title, ""]
         for each in ranks:
             lines += all_reduce(look, each, kind) + ratios(look, each, kind)
     for title, part in (("Training steps", [line for model in MODELS for line in steps(look, model)]), ("Memory", memory(look)),
                         ("AdamW", adamw(look)), ("More ranks than cores", crowded(look, data["cores"]))):
         if part:
-            lines += ["### " + title, ""] + part
+            lines += ["## " + title, ""] + part
     return "\n".join(lines)

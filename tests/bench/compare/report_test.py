@@ -8,8 +8,10 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import headline  # noqa: E402
 import picture  # noqa: E402
 import report  # noqa: E402
+import sections  # noqa: E402
 from launches import all_reduce_figures, step_figures  # noqa: E402
 from results import Results  # noqa: E402
 from ways import ALL_REDUCE, SIZES  # noqa: E402
@@ -55,10 +57,27 @@ class ReportTest(unittest.TestCase):
         for name in ("MPICH", "zero-copy", "PyTorch DDP"):
             self.assertIn(name, drawn)
 
+    def test_the_headline_takes_the_most_ranks_that_have_a_core_each(self):
+        results = sample()
+        for way, us in (("zero-copy", 2000.0), ("openmpi", 9000.0), ("mpich", 8000.0)):
+            for ranks, times in ((2, us), (8, 9 * us)):
+                results.add("all_reduce", "all_reduce", way, ranks, "%d/fresh" % (25 << 20), 0.0, [times])
+        data = dict(results.as_data(), cores=3)
+        self.assertEqual(headline.read(data)[:2], (2, [("libddp, its memory", 2.0, "ours"), ("best MPI", 8.0, "theirs")]))
+        xml.etree.ElementTree.fromstring(headline.draw(data))
+
+    def test_a_section_has_its_command_its_tables_and_its_other_lines(self):
+        section = {"title": "T", "note": "", "command": "bench.x", "others": 0.0, "lines": ["before", "| a |", "| --- |", "| 1 |", "behind"]}
+        self.assertEqual(sections.markdown(section), ["## T", "", "```", "bench.x", "```", "", "```", "before", "```", "", "| a |", "| --- |", "| 1 |", "",
+                                                      "```", "behind", "```", ""])
+        self.assertIn("Not quiet: others used 1.5 cores.", sections.markdown(dict(section, others=1.5)))
+        self.assertIn("Skipped: no PyTorch.", sections.markdown(dict(section, skipped="no PyTorch")))
+
     def test_nothing_measured_is_still_a_report(self):
         data = Results("x", 4, "2026-01-02", "y", {}, {}).as_data()
         report.markdown(data)
         xml.etree.ElementTree.fromstring(picture.draw(data))
+        xml.etree.ElementTree.fromstring(headline.draw(data))
 
     def test_the_slowest_rank_of_each_block_counts(self):
         self.assertEqual(all_reduce_figures(["R 0 1024 again 1.0 5.0", "noise", "R 1 1024 again 3.0 2.0"]), {(1024, "again"): [3.0, 5.0]})

@@ -5,10 +5,11 @@ from statistics_of import Series
 
 
 class Results:
-    def __init__(self, host, cores, date, command, versions, skipped):
-        self.head = {"cores": cores, "host": host, "date": date, "command": command.strip(), "versions": versions}
+    def __init__(self, host, cores, date, command, versions, skipped, commit="unknown"):
+        self.head = {"cores": cores, "host": host, "date": date, "command": command.strip(), "versions": versions, "commit": commit}
         self.skipped = skipped
         self.series = {}
+        self.sections = []
 
     def add(self, part, key, way, ranks, what, others, figures):
         self.series.setdefault((part, key, way, ranks, what), Series()).add(others, figures)
@@ -17,7 +18,7 @@ class Results:
         rows = []
         for (part, key, way, ranks, what), series in sorted(self.series.items(), key=lambda item: tuple(map(str, item[0]))):
             rows.append(dict(part=part, key=key, way=way, ranks=ranks, what=what, **series.summary()))
-        return dict(self.head, skipped=self.skipped, rows=rows)
+        return dict(self.head, skipped=self.skipped, rows=rows, sections=self.sections)
 
 
 class Lookup:

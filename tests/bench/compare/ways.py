@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that can be measured: who does it, and by which command."""
 
+import sys
 from dataclasses import dataclass
 from typing import Callable
 
@@ -34,12 +35,13 @@ def _each(command):
 
 def _python(script):
     from programs import BENCH
-    return _each(lambda programs, rank, ranks, folder: ["python3", "%s/peers/%s" % (BENCH, script), str(rank), str(ranks), folder + "/store"])
+    return _each(lambda programs, rank, ranks, folder: [sys.executable, "%s/peers/%s" % (BENCH, script), str(rank), str(ranks), folder + "/store"])
 
 
 ALL_REDUCE = [
     Way("zero-copy", "libddp, zero-copy", "", _ours("bench.all_reduce", "zero-copy", "shm"), beyond_cores=True),
     Way("staged", "libddp, staged", "", _ours("bench.all_reduce", "staged", "shm"), beyond_cores=True),
+    Way("shared", "libddp, the program's memory shared in place", "", _ours("bench.all_reduce", "shared", "shm"), thorough=True),
     Way("bound", "bound: a bare shared-memory loop", "bound", lambda programs, ranks, _folder: [[programs.peers["bound"], str(ranks)]]),
     Way("openmpi", "Open MPI", "openmpi", _mpi("openmpi", "blocking")),
     Way("mpich", "MPICH", "mpich", _mpi("mpich", "blocking")),
@@ -58,6 +60,7 @@ def _torch_step(model):
 
 STEP_VARIANTS = [
     ("user", "libddp, gradients in the program's memory"),
+    ("user-in-place", "libddp, the program's memory shared in place"),
     ("library", "libddp, gradients in library memory"),
     ("fused", "libddp, update in backward"),
     ("sharded", "libddp, sharded update"),
@@ -77,4 +80,4 @@ def adamw_ours(programs, _ranks, _folder):
 
 def adamw_torch(_programs, _ranks, _folder):
     from programs import BENCH
-    return [["python3", BENCH + "/peers/torch_adamw.py"]]
+    return [[sys.executable, BENCH + "/peers/torch_adamw.py"]]

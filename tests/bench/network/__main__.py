@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 from hosts import Network
-from peers import ALL, Peers, say
+from peers import ALL, OURS, Peers, say
 
 SIZES = {"barrier": 0, "1KiB": 1 << 10, "4KiB": 1 << 12, "64KiB": 1 << 16, "256KiB": 1 << 18, "1MiB": 1 << 20, "4MiB": 4 << 20, "8MiB": 8 << 20, "25MiB": 25 << 20}
 WAYS = ["plain", "adam", "shard", "inbackward"]
@@ -80,7 +80,7 @@ def collect(commands, extra, limit):
 
 def tasks_of(name, options):
     for task in options.tasks:
-        if task == "sums" or name == "libddp" or (name == "torch" and task.startswith("passes") and "-" not in task):
+        if task == "sums" or name in OURS or (name == "torch" and task.startswith("passes") and "-" not in task):
             yield task
 
 
@@ -119,27 +119,31 @@ def ideal_ms(hosts, delay, what, rate):
 def summarize(rows, options):
     result = []
     for (hosts, ranks, delay, what), peers in rows.items():
-        medians = {name: statistics.median([us for figure in figures for us in figure[0]]) / 1e3 for name, figures in peers.items()}
+        every = {name: sorted(us / 1e3 for figure in figures for us in figure[0]) for name, figures in peers.items()}
+        medians = {name: statistics.median(ms) for name, ms in every.items()}
+        halves = {name: [ms[len(ms) // 4], ms[-1 - len(ms) // 4]] for name, ms in every.items()}
         sent = {name: statistics.median([figure[1] for figure in figures]) for name, figures in peers.items()}
         drops = {name: sum(figure[2] for figure in figures) for name, figures in peers.items()}
-        result.append({"hosts": hosts, "ranks": ranks, "delay_ms": delay, "what": what, "ms": medians, "sent_bytes": sent, "drops": drops,
+        result.append({"hosts": hosts, "ranks": ranks, "delay_ms": delay, "what": what, "ms": medians, "middle_half": halves, "sent_bytes": sent, "drops": drops,
                        "ideal_ms": ideal_ms(hosts, delay, what, options.rate), "runs": {name: len(f) for name, f in peers.items()}})
     return result
 
 
 def table(summary, names):
-    lines = ["| hosts x ranks, delay | what | ideal | %s | libddp / best rival |" % " | ".join(names), "| --- " * (len(names) + 4) + "|"]
+    lines = ["| hosts x ranks, delay | what | ideal | %s | libddp / best rival | encrypted / plain |" % " | ".join(names), "| --- " * (len(names) + 5) + "|"]
     for row in summary:
-        rivals = {name: ms for name, ms in row["ms"].items() if name != "libddp"}
+        rivals = {name: ms for name, ms in row["ms"].items() if name not in OURS}
         best = min(rivals, key=rivals.get) if rivals else None
+        plain = row["ms"].get("libddp-plain")
         cells = []
         for name in names:
-            text = "%.3g" % row["ms"][name] if name in row["ms"] else ""
+            text = "%.3g [%.3g-%.3g]" % (row["ms"][name], *row["middle_half"][name]) if name in row["ms"] else ""
             cells.append("**%s**" % text if name == best else text)
         ratio = "%.2f" % (row["ms"]["libddp"] / rivals[best]) if best and "libddp" in row["ms"] else ""
+        links = "%.2f" % (row["ms"]["libddp"] / plain) if plain and "libddp" in row["ms"] else ""
         ideal = "" if row["ideal_ms"] is None else "%.3g" % row["ideal_ms"]
-        lines.append("| %d x %d, %g ms | %s | %s | %s | %s |" % (
-            row["hosts"], row["ranks"], row["delay_ms"], row["what"], ideal, " | ".join(cells), ratio))
+        lines.append("| %d x %d, %g ms | %s | %s | %s | %s | %s |" % (
+            row["hosts"], row["ranks"], row["delay_ms"], row["what"], ideal, " | ".join(cells), ratio, links))
     return "\n".join(lines) + "\n"
 
 
@@ -156,8 +160,8 @@ def main():
         json.dump({"rate_mbit": options.rate, "buffer_kib": options.buffer, "skipped": peers.skipped, "rows": summary}, file, indent=1)
     text = table(summary, [name for name in options.only if name in peers.found])
     with open(os.path.join(options.out, "results.md"), "w", encoding="utf-8") as file:
-        file.write("Milliseconds, medians; %g Mbit/s, %g KiB of buffer a port.\n\n%s" % (options.rate, options.buffer, text))
-    print(text)
+        file.write("Milliseconds, medians [middle half]; %g Mbit/s, %g KiB of buffer a port.\n\n%s" % (options.rate, options.buffer, text))
+    print("Milliseconds, medians [middle half].\n\n" + text)
 
 
 main()

@@ -10,7 +10,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.dirname(HERE)
 ROOT = os.path.dirname(os.path.dirname(BENCH))
 GLOO = {"gloo-ring": "ring", "gloo-hd": "hd", "gloo-bcube": "bcube"}
-ALL = ["libddp", *GLOO, "openmpi", "mpich", "torch"]
+OURS = {"libddp": "encrypted", "libddp-plain": "plain"}
+ALL = ["libddp", "libddp-plain", *GLOO, "openmpi", "mpich", "torch"]
 
 
 def say(text):
@@ -37,7 +38,7 @@ class Peers:
                 say("skipped: %s: %s" % (name, reason))
 
     def _prepare_one(self, name):
-        if name == "libddp":
+        if name in OURS:
             return self._build_ours()
         if name in GLOO:
             return self._compile("gloo_peer", ["g++", "-std=c++17", "-O3", "-march=native"], "gloo_peer.cpp", ["-lgloo", "-lpthread"])
@@ -81,13 +82,13 @@ class Peers:
         result = []
         for rank in range(net.hosts * ranks):
             host = rank // ranks
-            if name == "libddp":
+            if name in OURS:
                 command = [self.ours(), *arguments]
             elif name == "torch":
                 command = [sys.executable, os.path.join(HERE, "torch_peer.py"), *arguments]
             else:
                 command = [self.path("gloo_peer"), GLOO[name], str(rank), str(net.hosts * ranks), folder]
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank % ranks), "DDP_TEST_HOST": str(host)}
+            own = {"DDP_LINKS": OURS.get(name, ""), "RANK": str(rank), "LOCAL_RANK": str(rank % ranks), "DDP_TEST_HOST": str(host)}
             result.append((net.inside(host, command), dict(common, **own)))
         return result
 
