@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C boundary: exceptions become a status and a text, and the library computes in the standard's floating-point
 // environment. Thread cancellation (forced unwinding) passes through, because ending it would end the process.
+// Any thread. Tested by capi/library_test.c and capi/error_details_test.c.
 #pragma once
 
 #include <cxxabi.h>
 
+#include <cstdint>
 #include <exception>
+#include <span>
 #include <utility>
 
-#include "capi/last_error.hpp"
 #include "control/user_call.hpp"
 #include "core/error.hpp"
 #include "core/float_environment.hpp"
+#include "ddp/library.h"
 
 namespace ddp::capi {
+
+// The last failure on this thread, as a text and as numbers: fixed memory without a constructor, so it is safe when the
+// library is loaded late, and nothing is allocated.
+inline constexpr int64_t kErrorCapacity = 2048;
+
+/// `call`: the collective call that failed (bootstrap::UserCall); 0: none.
+void set_last_error(const Error& error, int32_t call) noexcept;
+void set_last_error(ddp_status status, const char* text, int32_t call) noexcept;
+[[nodiscard]] const char* last_error() noexcept;
+/// What is not known of the last failure is 0, or -1 bytes.
+[[nodiscard]] ddp_error_details last_details() noexcept;
+/// The first DDP_MAX_ERROR_LIST.
+[[nodiscard]] std::span<const int32_t> last_ranks() noexcept;
+[[nodiscard]] std::span<const int32_t> last_parameters() noexcept;
 
 /// Turn the exception being handled into a status; stores its text and its numbers. `function`: the public call, or NULL.
 inline ddp_status translate(const char* function = nullptr) noexcept {

@@ -20,9 +20,7 @@ namespace {
 /// Give the optimizer its handle, its parameters, and its part in the model's passes if it asked for one.
 ddp_optimizer* add(const std::shared_ptr<ddp::optim::Optimizer>& optimizer) {
   ddp::model::Model& model = optimizer->model();
-  or_first_cause(model.group(), [&] {
-    model.optimizer_slot().add(std::shared_ptr<ddp::parts::BlockUpdate>(optimizer, optimizer->blocks()));
-  });
+  or_first_cause(model.group(), [&] { model.optimizer_slot().add(optimizer); });
   optimizer->join_others();
   model.replicas().keep_equal(optimizer);
   return OptimizerTable::instance().add(optimizer);  // last: without a handle the program could not destroy it

@@ -39,7 +39,7 @@ struct Call {
   ddp::checkpoint::LoadMode mode;
 
   [[nodiscard]] ddp::checkpoint::Parts parts() const {
-    std::vector<ddp::optim::Optimizer*> all;
+    std::vector<ddp::model::ReplicaState*> all;
     for (const auto& each : optimizers) all.push_back(each.get());
     return {*model, ddp::checkpoint::Optimizers(std::move(all)), ema.get(), outer.get()};
   }

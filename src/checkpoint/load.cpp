@@ -100,7 +100,7 @@ Arrived unpack(std::string_view bytes, size_t items) {
 class Fields {
  public:
   explicit Fields(const Parts& parts) : parts_(parts) {
-    for (const optim::Optimizer* const each : parts.optimizers) optimizers_.push_back(each->state_fields());
+    for (const model::ReplicaState* const each : parts.optimizers) optimizers_.push_back(each->state_fields());
     if (parts.ema != nullptr) ema_ = parts.ema->state_fields();
     if (parts.outer != nullptr) outer_ = parts.outer->state_fields();
   }
@@ -289,7 +289,7 @@ void follow_values(const Parts& parts, const Manifest& manifest, const Arrived& 
     if (const auto found = indices.find(name.substr(0, name.size() - kMaster.size())); found != indices.end())
       alone[found->second] = false;
   }
-  for (optim::Optimizer* const each : parts.optimizers) each->follow_loaded_values(alone);
+  for (model::ReplicaState* const each : parts.optimizers) each->follow_loaded_values(alone);
   for (const auto& state : parts.model.replicas().kept_equal())
     if (std::find(parts.optimizers.begin(), parts.optimizers.end(), state.get()) == parts.optimizers.end() &&
         state.get() != parts.outer)

@@ -62,12 +62,12 @@ void check_optimizers(const Optimizers& optimizers, const std::vector<SavedOptim
 Manifest list_parts(const Parts& parts) {
   Manifest manifest;
   std::vector<Item> others;
-  for (optim::Optimizer* const each : parts.optimizers) add_items(others, Part::kOptimizer, each->state_tensors());
+  for (model::ReplicaState* const each : parts.optimizers) add_items(others, Part::kOptimizer, each->state_tensors());
   if (parts.ema != nullptr) add_items(others, Part::kEma, parts.ema->state_tensors());
   if (parts.outer != nullptr) add_items(others, Part::kOuter, parts.outer->state_tensors());
   manifest.items = list_items(parts.model.table(), std::move(others));
   if (parts.optimizers.empty()) manifest.summary = "no optimizer";
-  for (const optim::Optimizer* const each : parts.optimizers)
+  for (const model::ReplicaState* const each : parts.optimizers)
     manifest.summary += (manifest.summary.empty() ? "optimizer " : ", ") + std::string(each->kind());
   manifest.summary += parts.ema == nullptr ? " and no averages" : " and averages " + decays_of(*parts.ema);
   if (parts.outer != nullptr) manifest.summary += ", an outer optimizer";
@@ -124,8 +124,8 @@ std::vector<SavedOptimizer> saved_optimizers(const Texts& texts) {
 
 int64_t common_steps(const Optimizers& optimizers) {
   int64_t steps = -1;
-  for (const optim::Optimizer* const each : optimizers)
-    steps = steps < 0 ? each->step_count() : std::min(steps, each->step_count());
+  for (const model::ReplicaState* const each : optimizers)
+    steps = steps < 0 ? each->optimizer_steps() : std::min(steps, each->optimizer_steps());
   return steps;
 }
 

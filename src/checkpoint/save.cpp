@@ -5,7 +5,10 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/durable.hpp"
@@ -99,18 +102,14 @@ std::vector<uint64_t> hashes_of(const Writer& writer, gpu::Transfer& transfer, c
 }
 
 /// Where a checkpoint goes; on rank 0 alone.
-class Output {
- public:
-  virtual ~Output() = default;
-  virtual void write(const void* data, int64_t bytes) = 0;
-  /// All is written: let it survive a power cut, under another name.
-  virtual void sync() {}
-  [[nodiscard]] virtual std::string temporary_path() const { return {}; }
-  [[nodiscard]] virtual std::string path() const { return {}; }
-  virtual void commit() {}
+struct Output {
+  std::function<void(const void* data, int64_t bytes)> write;
+  std::string path{};                   // of a file; else ""
+  std::unique_ptr<DurableFile> file{};  // that becomes it
+  std::function<void()> commit{};       // all is written and synced: the file gets its name
 };
 
-void write_head(Output& output, const std::string& head) {
+void write_head(const Output& output, const std::string& head) {
   for (size_t at = 0; at < head.size(); at += static_cast<size_t>(kChunkBytes))
     output.write(head.data() + at, std::min(kChunkBytes, static_cast<int64_t>(head.size() - at)));
 }
@@ -125,10 +124,10 @@ void remove_unfinished(model::SaveInfo& saves) {
 
 /// Every rank learns which file rank 0 is about to commit. Since all ranks have answered then, none of them has continued
 /// without rank 0. Returns the file.
-std::string announce(group::Group& group, model::SaveInfo& saves, const Output* output) {
+std::string announce(group::Group& group, model::SaveInfo& saves, const std::optional<Output>& output) {
   ByteWriter mine;
-  mine.text(output != nullptr ? output->temporary_path() : std::string()).text(saves.job);
-  mine.text(output != nullptr ? output->path() : std::string());
+  mine.text(output && output->file ? output->file->temporary_path() : std::string()).text(saves.job);
+  mine.text(output ? output->path : std::string());
   const std::vector<std::string> all = group.gather("checkpoint file", mine.bytes());
   ByteReader first(all[0]);
   saves.unfinished = first.text();
@@ -159,7 +158,7 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
   check_same(group, function, manifest);
   std::optional<Error> problem;
   const std::vector<uint64_t> hashes = hashes_of(writer, *transfer, manifest.items, problem);
-  std::unique_ptr<Output> output;
+  std::optional<Output> output;
   together(group, function, [&] {
     if (problem) throw *problem;
     if (!writer.writes) return;
@@ -175,51 +174,27 @@ void save(const char* function, const Parts& parts, const Counters& counters, co
       output.reset();  // removed before the other ranks get the error
       throw *problem;
     }
-    if (writer.writes) output->sync();
+    if (writer.writes && output->file) output->file->sync();
   });
-  const std::string path = announce(group, saves, output.get());
+  const std::string path = announce(group, saves, output);
   together(group, function, [&] {
-    const std::unique_ptr<Output> closing = std::move(output);  // as above
-    if (writer.writes) closing->commit();
+    const std::optional<Output> closing = std::exchange(output, std::nullopt);  // as above
+    if (writer.writes && closing->commit) closing->commit();
   });
   saves.unfinished.clear();
   if (trace::Watch* const watch = group.calls().watch()) watch->end_save(begin_ns);
   if (!parts.optimizers.empty() && !path.empty()) parts.model.values().know_file(path);
 }
 
-class FileOutput : public Output {
- public:
-  FileOutput(group::Group& group, std::string path, int64_t bytes)
-      : group_(group), path_(std::move(path)), file_(path_, bytes) {}
-  void write(const void* data, int64_t bytes) override { file_.write(data, bytes); }
-  void sync() override { file_.sync(); }
-  std::string temporary_path() const override { return file_.temporary_path(); }
-  std::string path() const override { return path_; }
-  void commit() override {
-    group_.health().check_usable();  // a rank that was replaced while it slept must not replace a newer file
-    file_.commit();
-  }
-
- private:
-  group::Group& group_;
-  const std::string path_;
-  DurableFile file_;
-};
-
-/// A file of a folder, whose older files go when it is there.
-class StepOutput final : public FileOutput {
- public:
-  StepOutput(group::Group& group, const std::string& folder, int64_t step, int64_t keep, int64_t bytes)
-      : FileOutput(group, path_in(folder, name_of_step(step)), bytes), folder_(folder), step_(step), keep_(keep) {}
-  void commit() override {
-    FileOutput::commit();
-    prune(folder_, step_, keep_);
-  }
-
- private:
-  const std::string& folder_;
-  int64_t step_, keep_;
-};
+Output file_output(group::Group& group, const std::string& path, int64_t bytes) {
+  auto file = std::make_unique<DurableFile>(path, bytes);
+  DurableFile* const to = file.get();
+  return {[to](const void* data, int64_t count) { to->write(data, count); }, path, std::move(file),
+          [&group, to] {
+            group.health().check_usable();  // a rank that was replaced while it slept must not replace a newer file
+            to->commit();
+          }};
+}
 
 /// On the rank that writes.
 void lock_folder(group::Group& group, model::SaveInfo& saves, const std::string& folder) {
@@ -231,18 +206,12 @@ void lock_folder(group::Group& group, model::SaveInfo& saves, const std::string&
   saves.lock->claim({saves.job, group.name_of(group.rank()), group::Recoverable::of(group).generation()});
 }
 
-class StreamOutput final : public Output {
- public:
-  StreamOutput(const char* function, const PushFn& push) : function_(function), push_(push) {}
-  void write(const void* data, int64_t bytes) override {
-    const int32_t result = push_(data, bytes);
-    if (result != 0) throw make_error(DDP_ERROR_CALLBACK, "%s: the write callback returned %d", function_, result);
-  }
-
- private:
-  const char* function_;
-  const PushFn& push_;
-};
+Output stream_output(const char* function, const PushFn& push) {
+  return {[function, &push](const void* data, int64_t bytes) {
+    const int32_t result = push(data, bytes);
+    if (result != 0) throw make_error(DDP_ERROR_CALLBACK, "%s: the write callback returned %d", function, result);
+  }};
+}
 
 /// Throws INVALID_STATE if this rank has a part of a tensor alone.
 void require_all_here(const char* function, const group::Group& group, const Manifest& manifest) {
@@ -266,7 +235,7 @@ void save_local(const char* function, const Parts& parts, const Counters& counte
   std::optional<Error> problem;
   const std::vector<uint64_t> hashes = hashes_of(writer, transfer, manifest.items, problem);
   if (problem) throw *problem;
-  StreamOutput output(function, push);
+  const Output output = stream_output(function, push);
   write_head(output, make_head_of(parts, counters, manifest, hashes));
   each_chunk(writer, transfer, manifest.items, problem,
              [&](size_t, const std::byte* data, int64_t bytes) { output.write(data, bytes); });
@@ -275,8 +244,7 @@ void save_local(const char* function, const Parts& parts, const Counters& counte
 
 void save_file(const char* function, const Parts& parts, const Counters& counters, const std::string& path,
                const std::optional<Error>& refusal) {
-  save(function, parts, counters, refusal,
-       [&](int64_t bytes) { return std::make_unique<FileOutput>(parts.model.group(), path, bytes); });
+  save(function, parts, counters, refusal, [&](int64_t bytes) { return file_output(parts.model.group(), path, bytes); });
 }
 
 void save_latest(const char* function, const Parts& parts, const Counters& counters, const std::string& folder, int64_t keep,
@@ -284,13 +252,18 @@ void save_latest(const char* function, const Parts& parts, const Counters& count
   group::Group& group = parts.model.group();
   save(function, parts, counters, refusal, [&](int64_t bytes) {
     lock_folder(group, parts.model.checkpoint_info().saves, folder);
-    return std::make_unique<StepOutput>(group, folder, counters.step, keep, bytes);
+    Output output = file_output(group, path_in(folder, name_of_step(counters.step)), bytes);
+    output.commit = [&, to_its_name = std::move(output.commit)] {
+      to_its_name();
+      prune(folder, counters.step, keep);
+    };
+    return output;
   });
 }
 
 void save_stream(const char* function, const Parts& parts, const Counters& counters, const PushFn& push,
                  const std::optional<Error>& refusal) {
-  save(function, parts, counters, refusal, [&](int64_t) { return std::make_unique<StreamOutput>(function, push); });
+  save(function, parts, counters, refusal, [&](int64_t) { return stream_output(function, push); });
 }
 
 }  // namespace ddp::checkpoint

@@ -4,13 +4,14 @@
 // removes by itself.
 // Promises: of an endless stream no more is kept than was asked for; a pipe or device is refused, never waited for.
 // Threads: one object, one thread. The callback runs on the caller's thread.
-// Tested by unit/checkpoint/source_test.cpp.
+// Tested by unit/checkpoint/source_test.cpp and unit/checkpoint/missing_file_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
 
+#include "core/error.hpp"
 #include "os/file.hpp"
 
 namespace ddp::checkpoint {
@@ -42,5 +43,9 @@ class Source {
   PullFn pull_;        // empty: a file, or a stream that ended
   int64_t bytes_ = 0;  // that file_ holds
 };
+
+/// Why a checkpoint that was to be loaded is not there: a mistyped name, a mistyped folder, or another working folder. IO:
+/// names the file, and what there is instead. Reads the folder; `path` need not exist in any part.
+[[nodiscard]] Error missing_file(const std::string& path);
 
 }  // namespace ddp::checkpoint

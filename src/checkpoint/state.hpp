@@ -19,7 +19,6 @@
 #include "model/model.hpp"
 #include "model/replica_state.hpp"
 #include "optim/ema.hpp"
-#include "optim/optimizer.hpp"
 
 namespace ddp::checkpoint {
 
@@ -30,18 +29,18 @@ class Optimizers {
  public:
   Optimizers() = default;
   /// One; NULL: none.
-  Optimizers(optim::Optimizer* one) {
+  Optimizers(model::ReplicaState* one) {
     if (one != nullptr) all_.push_back(one);
   }
-  explicit Optimizers(std::vector<optim::Optimizer*> all) noexcept : all_(std::move(all)) {}
+  explicit Optimizers(std::vector<model::ReplicaState*> all) noexcept : all_(std::move(all)) {}
   [[nodiscard]] size_t size() const noexcept { return all_.size(); }
   [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
   [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
   [[nodiscard]] auto end() const noexcept { return all_.end(); }
-  [[nodiscard]] optim::Optimizer& operator[](size_t k) const noexcept { return *all_[k]; }
+  [[nodiscard]] model::ReplicaState& operator[](size_t k) const noexcept { return *all_[k]; }
 
  private:
-  std::vector<optim::Optimizer*> all_;
+  std::vector<model::ReplicaState*> all_;
 };
 
 /// What a checkpoint is made of; all but the model may be absent.

@@ -1,16 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/codec.hpp"
 
+#include <sodium.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
-#include "control/aead.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
 namespace ddp::bootstrap {
 namespace {
+
+// Encryption: XChaCha20-Poly1305.
+using Number = std::array<unsigned char, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES>;
+
+static_assert(sizeof(auth::Key) == crypto_aead_xchacha20poly1305_ietf_KEYBYTES);
+static_assert(sizeof(auth::Tag) == crypto_aead_xchacha20poly1305_ietf_ABYTES);
+
+Number nonce_of(uint64_t number) {
+  static const int is_ready = sodium_init();  // chooses the instructions of this processor
+  static_cast<void>(is_ready);
+  Number nonce{};
+  std::memcpy(nonce.data(), &number, sizeof number);
+  return nonce;
+}
+
+const unsigned char* raw(std::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
+unsigned char* raw(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+/// The body in secret, of the same length. `tag` proves it, its number and `head`. A key may encrypt each number once.
+std::string seal(const auth::Key& key, uint64_t number, std::string_view head, std::string_view body, auth::Tag& tag) {
+  std::string sealed(body.size(), '\0');
+  unsigned long long tag_bytes = 0;
+  const Number nonce = nonce_of(number);
+  crypto_aead_xchacha20poly1305_ietf_encrypt_detached(raw(sealed), tag.data(), &tag_bytes, raw(body), body.size(), raw(head),
+                                                      head.size(), nullptr, nonce.data(), key.data());
+  return sealed;
+}
+
+/// The body again, in its place. False, and then it is of no use, unless all are as they were sealed.
+bool unseal(const auth::Key& key, uint64_t number, std::string_view head, std::string& body, const auth::Tag& tag) {
+  const Number nonce = nonce_of(number);
+  return crypto_aead_xchacha20poly1305_ietf_decrypt_detached(raw(body), nullptr, raw(body), body.size(), tag.data(),
+                                                             raw(head), head.size(), nonce.data(), key.data()) == 0;
+}
 
 constexpr const char* kChanged = "a frame that was changed on its way";
 constexpr size_t kSealedForAll = sizeof(uint64_t) + sizeof(auth::Tag);  // in addition to the body: its number, a tag
@@ -41,7 +77,7 @@ const std::shared_ptr<const SealedBody>& Body::sealed(GroupKey& key) const {
     auth::Tag tag{};
     const uint64_t number = key.next();
     auto made = std::make_shared<SealedBody>();
-    made->bytes = ByteWriter().number(number).bytes() + aead::seal(key.bytes(), number, {}, bytes_, tag);
+    made->bytes = ByteWriter().number(number).bytes() + seal(key.bytes(), number, {}, bytes_, tag);
     made->bytes.append(reinterpret_cast<const char*>(tag.data()), tag.size());
     made->digest = auth::digest(made->bytes);
     sealed_ = std::move(made);
@@ -53,7 +89,7 @@ FrameWriter::Ends FrameWriter::sealed(FrameType type, std::string_view body) {
   auth::Tag tag{};
   Ends ends{head_of(type, body.size()), {}};
   auto made = std::make_shared<SealedBody>();
-  made->bytes = aead::seal(*key_, number_++, ends.head, body, tag);
+  made->bytes = seal(*key_, number_++, ends.head, body, tag);
   ends.tail = text_of(tag);
   ends.sealed = std::move(made);
   return ends;
@@ -92,7 +128,7 @@ void FrameReader::open() {
   const auth::Tag tag = tag_of(tail_);
   if (group_.has_value())
     open_for_all(tag);
-  else if (!aead::open(*key_, number_, head_, frame_.body, tag))
+  else if (!unseal(*key_, number_, head_, frame_.body, tag))
     throw Error(DDP_ERROR_IO, kChanged);
   ++number_;
   if (frame_.type == FrameType::kGroupKey && frame_.body.size() == sizeof(auth::Key) && !group_.has_value())
@@ -108,7 +144,7 @@ void FrameReader::open_for_all(const auth::Tag& tag) {
   const auth::Tag inner = tag_of(std::string_view(body).substr(body.size() - sizeof(auth::Tag)));
   body.resize(body.size() - sizeof(auth::Tag));
   body.erase(0, sizeof number);
-  if (!aead::open(*group_, number, {}, body, inner)) throw Error(DDP_ERROR_IO, kChanged);
+  if (!unseal(*group_, number, {}, body, inner)) throw Error(DDP_ERROR_IO, kChanged);
 }
 
 bool FrameReader::take_frame(std::string_view& bytes) {

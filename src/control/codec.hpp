@@ -3,13 +3,13 @@
 //
 //   length of the body (32 bits, little-endian) | type (8 bits) | body | tag (16 bytes, on secured connections only)
 //
-// On a secured connection bodies are encrypted (aead.hpp), and the tag covers the frame's number on its connection, its head
-// and its body, so that frames can be neither read, changed, left out, repeated nor swapped. A rank encrypts with the key of
-// its connection. Rank 0 sends many bodies to all ranks, and encrypts each of them once, with a key of the group: that key
-// is its first frame on each connection, under the key of the connection, and every later frame has a tag made with that
-// one, so that no rank can forge a frame of rank 0. A length above the reader's limit is refused before anything is
-// allocated, and a body grows only as its bytes arrive. Pure: no sockets, no clock. One thread at a time. Tested by
-// unit/control/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.
+// On a secured connection bodies are encrypted (XChaCha20-Poly1305), and the tag covers the frame's number on its
+// connection, its head and its body, so that frames can be neither read, changed, left out, repeated nor swapped. A rank
+// encrypts with the key of its connection. Rank 0 sends many bodies to all ranks, and encrypts each of them once, with a key
+// of the group: that key is its first frame on each connection, under the key of the connection, and every later frame has a
+// tag made with that one, so that no rank can forge a frame of rank 0. A length above the reader's limit is refused before
+// anything is allocated, and a body grows only as its bytes arrive. Pure: no sockets, no clock. One thread at a time. Tested
+// by unit/control/control_codec_test.cpp and fuzz/control_frames_fuzz.cpp.
 #pragma once
 
 #include <cstdint>

@@ -77,11 +77,4 @@ std::optional<GatherRounds::Overdue> GatherRounds::overdue(int64_t now_ns) const
   return std::nullopt;
 }
 
-int64_t GatherRounds::next_deadline_ns() const noexcept {
-  int64_t next = INT64_MAX;
-  for (const auto& [sequence, round] : rounds_)
-    if (!round.error.has_value()) next = std::min(next, round.deadline_ns);
-  return next;
-}
-
 }  // namespace ddp::bootstrap

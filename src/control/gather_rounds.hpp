@@ -48,9 +48,6 @@ class GatherRounds {
   /// The first round in which a rank has waited longer than its limit.
   [[nodiscard]] std::optional<Overdue> overdue(int64_t now_ns) const;
 
-  /// When overdue() may next have something; INT64_MAX if no rank waits.
-  [[nodiscard]] int64_t next_deadline_ns() const noexcept;
-
  private:
   struct Round {
     std::string what;

@@ -21,12 +21,6 @@ Ownership Ownership::divided(std::vector<Slice> by_rank) {
   return made;
 }
 
-Ownership Ownership::of_root(const std::vector<int64_t>& counts, int32_t root, int32_t ranks) {
-  std::vector<Slice> by_rank(static_cast<size_t>(ranks));
-  by_rank[static_cast<size_t>(root)] = everything(counts);
-  return divided(std::move(by_rank));
-}
-
 Ownership Ownership::of_all(const std::vector<int64_t>& counts, int32_t ranks) {
   return divided(std::vector<Slice>(static_cast<size_t>(ranks), everything(counts)));
 }

@@ -3,8 +3,7 @@
 // follows from the plan alone, so every rank makes the same one. The exchange asks it (who adds and gives what), and so do
 // optimizer state, norms and checkpoints.
 //   divided: every element has one owner (core/slices.hpp; ZeRO stage 1).
-//   of_root: one rank owns everything, as in a broadcast.
-//   of_all:  every rank owns everything, as an optimizer without `shard` does.
+//   of_all: every rank owns everything, as an optimizer without `shard` does.
 // Tested by unit/core/ownership_test.cpp and unit/core/slices_test.cpp.
 #pragma once
 
@@ -24,7 +23,6 @@ class Ownership {
   Ownership() = default;
   [[nodiscard]] static Ownership divided(std::vector<Slice> by_rank);
   /// `counts`: elements, by piece.
-  [[nodiscard]] static Ownership of_root(const std::vector<int64_t>& counts, int32_t root, int32_t ranks);
   [[nodiscard]] static Ownership of_all(const std::vector<int64_t>& counts, int32_t ranks);
 
   [[nodiscard]] int32_t ranks() const noexcept { return static_cast<int32_t>(by_rank_.size()); }

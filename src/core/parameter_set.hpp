@@ -34,8 +34,6 @@ class ParameterSet {
     const auto at = static_cast<size_t>(index);
     return at < listed_.size() ? listed_[at] : later_;
   }
-  /// Does it have those that are registered later?
-  [[nodiscard]] bool has_later() const noexcept { return later_; }
 
  private:
   void set(int32_t index, bool has) {

@@ -88,8 +88,9 @@ class Request {
     conclude_();
     conclude_ = nullptr;
   }
-  [[nodiscard]] virtual bool look() = 0;
-  [[nodiscard]] virtual bool stay(int64_t ms) = 0;
+  // Of one that has not ended.
+  [[nodiscard]] virtual bool look() { return false; }
+  [[nodiscard]] virtual bool stay(int64_t /*ms*/) { return false; }
   /// False: it has to be waited for.
   [[nodiscard]] virtual bool withdraw() { return false; }
 

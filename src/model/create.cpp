@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a model is made and ends, and its commit: the ranks agree on the model, and the passes are made.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
@@ -21,11 +25,25 @@
 #include "model/replicas.hpp"
 #include "model/requirements.hpp"
 #include "os/log.hpp"
-#include "os/threads_here.hpp"
 #include "parts/model_pass.hpp"
 
 namespace ddp::model {
 namespace {
+
+/// "ddp-client, ddp-server": the threads of the library in this process; "" if there are none, or /proc cannot be read.
+std::string threads_here() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    if (std::getline(file, name) && name.starts_with("ddp-")) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
 
 void check_options(const ddp_model_options& options) {
   if (options.first_bucket_bytes < 1 || options.bucket_bytes < 0)
@@ -155,7 +173,7 @@ void Model::commit_now(void* stream) {
       [this](const Error& error) { group::Recoverable::of(*group_).excuse(group_->control(), group_->options(), error); });
   if (rejoin_ != nullptr) rejoin_->note_commit();
   if (os::log_enabled(DDP_LOG_DEBUG))
-    os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", os::threads_here().c_str());
+    os::log(DDP_LOG_DEBUG, "the threads of libddp in this process: %s", threads_here().c_str());
   if (const std::optional<Error> difference = held_.replicas->take_difference()) throw Error(*difference);
 }
 

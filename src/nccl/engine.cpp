@@ -14,7 +14,6 @@
 #include "device/gpu/module.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/connect.hpp"
-#include "nccl/greeting.hpp"
 #include "nccl/mean.hpp"
 #include "nccl/tree_sum.hpp"
 #include "os/at_exit.hpp"

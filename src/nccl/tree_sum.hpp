@@ -35,12 +35,6 @@ inline constexpr int64_t kSliceElements = 1024;
   return op == DDP_MIN ? DDP_GPU_MIN : op == DDP_MAX ? DDP_GPU_MAX : DDP_GPU_SUM;
 }
 
-/// The least such slice of which all ranks' together have `count` elements.
-[[nodiscard]] constexpr int64_t slice_for(int64_t count, int32_t ranks) noexcept {
-  const int64_t unit = kSliceElements * ranks;
-  return (count + unit - 1) / unit * kSliceElements;
-}
-
 /// One sum, made again and again.
 class TreeSum {
  public:

@@ -4,7 +4,7 @@
 namespace ddp::optim {
 
 Adam::Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared)
-    : BuiltinOptimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), shared, "adam"),
+    : Optimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), shared, "adam"),
       options_(options),
       moments_(2) {
   moments_.move_in_rule(shared.master_weights == 0);

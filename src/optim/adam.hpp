@@ -5,12 +5,12 @@
 // Tested by unit/optim/optimizer_test.cpp.
 #pragma once
 
-#include "optim/builtin_optimizer.hpp"
+#include "optim/optimizer.hpp"
 #include "optim/rules.hpp"
 
 namespace ddp::optim {
 
-class Adam final : public BuiltinOptimizer {
+class Adam final : public Optimizer {
  public:
   /// Options must have been checked.
   Adam(std::shared_ptr<model::Model> model, const ddp_adam_options& options, const ddp_optimizer_options& shared);

@@ -91,7 +91,7 @@ CustomRule::CustomRule(const ddp_custom_options& options, const char* state_name
 
 Custom::Custom(std::shared_ptr<model::Model> model, ddp_update_fn fn, const CustomRule& rule,
                const ddp_optimizer_options& shared, UserData user_data)
-    : BuiltinOptimizer(std::move(model), ParamGroups(rule.rate, rule.weight_decay), shared, "custom"),
+    : Optimizer(std::move(model), ParamGroups(rule.rate, rule.weight_decay), shared, "custom"),
       fn_(fn),
       rule_(rule),
       user_data_(std::move(user_data)),

@@ -13,7 +13,7 @@
 
 #include "ddp/custom.h"
 #include "model/replica_state.hpp"
-#include "optim/builtin_optimizer.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ddp::optim {
 
@@ -43,7 +43,7 @@ struct CustomRule {
   std::vector<std::string> states;
 };
 
-class Custom final : public BuiltinOptimizer {
+class Custom final : public Optimizer {
  public:
   Custom(std::shared_ptr<model::Model> model, ddp_update_fn fn, const CustomRule& rule, const ddp_optimizer_options& shared,
          UserData user_data);

@@ -21,7 +21,6 @@
 #include "device/span_lists.hpp"
 #include "model/model.hpp"
 #include "model/replica_state.hpp"
-#include "optim/optimizer.hpp"
 #include "optim/optimizer_state.hpp"
 
 namespace ddp::optim {

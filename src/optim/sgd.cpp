@@ -6,7 +6,7 @@
 namespace ddp::optim {
 
 Sgd::Sgd(std::shared_ptr<model::Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared)
-    : BuiltinOptimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), shared, "sgd"),
+    : Optimizer(std::move(model), ParamGroups(options.rate, options.weight_decay), shared, "sgd"),
       options_(options),
       buffers_(options.momentum != 0 ? 1 : 0) {
   buffers_.move_in_rule(shared.master_weights == 0);

@@ -4,12 +4,12 @@
 // Tested by unit/optim/optimizer_test.cpp.
 #pragma once
 
-#include "optim/builtin_optimizer.hpp"
+#include "optim/optimizer.hpp"
 #include "optim/rules.hpp"
 
 namespace ddp::optim {
 
-class Sgd final : public BuiltinOptimizer {
+class Sgd final : public Optimizer {
  public:
   /// Options must have been checked.
   Sgd(std::shared_ptr<model::Model> model, const ddp_sgd_options& options, const ddp_optimizer_options& shared);

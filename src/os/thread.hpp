@@ -6,13 +6,29 @@
 
 #include <pthread.h>
 
+#include <csignal>
 #include <thread>
 #include <utility>
 
 #include "os/log.hpp"
-#include "os/signals.hpp"
 
 namespace ddp::os {
+
+/// No signal comes to this thread, nor to those that it starts, as long as the object lives.
+class BlockSignals {
+ public:
+  BlockSignals() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 /// Of the calling thread: true on those that start_thread() has made.
 inline bool& is_library_thread() noexcept {

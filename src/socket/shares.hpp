@@ -31,9 +31,8 @@ struct Shares {
   [[nodiscard]] const std::vector<SumNode>& nodes_of(int32_t member) const noexcept {
     return nodes[static_cast<size_t>(member)];
   }
-  /// The most ranks, and nodes, of a member.
+  /// The most ranks of a member.
   [[nodiscard]] size_t most_ranks() const noexcept { return most(positions); }
-  [[nodiscard]] size_t most_nodes() const noexcept { return most(nodes); }
   /// Bytes that one element of the member's contribution has under way.
   [[nodiscard]] int64_t bytes_of(int32_t member, const cpu::ReduceRule& rule) const noexcept {
     int64_t bytes = 0;

@@ -176,29 +176,35 @@ ddp_case(values_come_from_their_owners) {
   for (const int size : {1, 2, 3, 5})
     run_groups(size, [&](group::Group& group, int rank) {
       const group::Channel channel(group);
-      for (const int root : {-1, size - 1}) {  // -1: divided
-        const Ownership ownership = root < 0 ? cut(size) : Ownership::of_root(kCounts, root, size);
-        for (const bool in_reach : {true, false}) {
+      const Ownership ownership = cut(size);
+      for (const bool in_reach : {true, false})
+        for (const bool works : {true, false}) {
           Arrays values(group, in_reach);
           Descent work(nullptr, values);
           collective::ExchangeSpec spec = spec_of(size, values);
           spec.collects = false;
           spec.ownership = &ownership;
-          spec.work = root < 0 ? &work : nullptr;
+          spec.work = works ? &work : nullptr;
           const auto operation = channel.prepare(spec);
+          const auto owner_of = [&](size_t piece, int64_t i) {
+            for (int32_t owner = 0; owner < size; ++owner)
+              for (const OwnedSpan& span : ownership.parts(owner, static_cast<int32_t>(piece)))
+                if (i >= span.first && i < span.first + span.count) return owner;
+            return -1;
+          };
           for (int pass = 0; pass < 3; ++pass) {
             values.fill(
-                [&](size_t piece, int64_t i) { return old_value(piece, i) + (root < 0 ? 0 : static_cast<float>(rank)); });
+                [&](size_t piece, int64_t i) { return old_value(piece, i) + (works ? 0 : static_cast<float>(rank)); });
             run(*operation, pass == 2 && rank == 0, pass == 1);
             expect_all(values, "value", [&](size_t piece, int64_t i) {
               const bool given = pass != 2 && piece != kUnused;
-              const float now = root < 0 ? -1 : static_cast<float>(root), before = root < 0 ? 0 : static_cast<float>(rank);
+              const float now = works ? -1 : static_cast<float>(owner_of(piece, i));
+              const float before = works ? 0 : static_cast<float>(rank);
               return old_value(piece, i) + (given ? now : before);
             });
           }
           group.barrier();
         }
-      }
     });
 }
 

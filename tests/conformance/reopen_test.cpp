@@ -67,7 +67,7 @@ ddp_case_on(kEveryHostPath, what_stays_has_the_bits_of_a_model_that_was_never_re
         const std::map<std::string, int32_t> before = world.indices;
         const std::byte* const grad = world.model->table().parameter(before.at("m3")).grad.data;
         change(world, rank);
-        std::shared_ptr<optim::BuiltinOptimizer> more;
+        std::shared_ptr<optim::Optimizer> more;
         if (ways_of(way).listed)
           more = world.make_adam({world.indices.at("a2"), world.indices.at("a4"), world.indices.at("a5")});
         world.model->commit();

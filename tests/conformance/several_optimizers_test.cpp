@@ -61,7 +61,7 @@ class Apart {
 };
 
 checkpoint::Parts parts_of(const Training& world) {
-  std::vector<optim::Optimizer*> all;
+  std::vector<model::ReplicaState*> all;
   for (const auto& each : world.optimizers) all.push_back(each.get());
   return {*world.model, checkpoint::Optimizers(all)};
 }

@@ -326,7 +326,7 @@ class Sequence {
   TrainingOracle oracle_;
   Training world_;
   std::shared_ptr<model::Model> model_;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer_;
+  std::shared_ptr<optim::Optimizer> optimizer_;
   std::shared_ptr<optim::Ema> ema_;
   std::string file_, calls_;
   std::optional<TrainingOracle::State> saved_;

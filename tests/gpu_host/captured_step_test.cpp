@@ -23,7 +23,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 /// A model of this rank with its optimizer.
 struct Trained {
   PlacedModel placed;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
+  std::shared_ptr<optim::Optimizer> optimizer;
   fake_gpu::GraphPtr graph;
 
   Trained(group::Group& group, Home home, const MakeOptimizer& make, ddp_unused unused = DDP_UNUSED_ERROR)

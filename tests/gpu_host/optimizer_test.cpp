@@ -19,7 +19,7 @@ using namespace ddp::test;
 
 namespace {
 
-void prepare_step(optim::BuiltinOptimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
+void prepare_step(optim::Optimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
   if (step == 0) optimizer.set_parameter_options(1, 0, 2);
   if (step == 0) optimizer.set_parameter_options(3, 0.1, 0);
   if (step == 2) optimizer.set_rate(0.01);

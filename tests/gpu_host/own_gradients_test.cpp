@@ -131,7 +131,7 @@ class Trainer {
   std::vector<GpuArray> lent_;
   std::byte* block_ = nullptr;
   std::shared_ptr<model::Model> model_;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer_;
+  std::shared_ptr<optim::Optimizer> optimizer_;
   int64_t moves_ = 0;
 };
 

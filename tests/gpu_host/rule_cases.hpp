@@ -15,7 +15,7 @@
 
 namespace ddp::test {
 
-using MakeOptimizer = std::function<std::shared_ptr<optim::BuiltinOptimizer>(const std::shared_ptr<model::Model>&)>;
+using MakeOptimizer = std::function<std::shared_ptr<optim::Optimizer>(const std::shared_ptr<model::Model>&)>;
 
 struct RuleCase {
   std::string name;

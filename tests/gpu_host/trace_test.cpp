@@ -34,7 +34,7 @@ struct Trainee {
   GpuArray fresh;
   std::vector<GpuArray> lent;
   std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
+  std::shared_ptr<optim::Optimizer> optimizer;
 
   Trainee(group::Group& of, int own_rank, const AdamOptions& rule = {})
       : group(of), rank(own_rank), stream(own_rank), fresh(own_rank, kElements * 4) {

@@ -50,7 +50,7 @@ struct InPlaceTrained {
   GpuStream stream;
   std::vector<GpuArray> lent;  // values, and gradients unless they are owned
   std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer;
+  std::shared_ptr<optim::Optimizer> optimizer;
 
   InPlaceTrained(group::Group& of, int own_rank, const InPlaceWays& asked)
       : group(of), rank(own_rank), ways(asked), stream(own_rank) {

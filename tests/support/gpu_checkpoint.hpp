@@ -9,28 +9,27 @@
 #include <vector>
 
 #include "checkpoint/state.hpp"
-#include "optim/optimizer.hpp"
+#include "model/replica_state.hpp"
 #include "support/mixed_model.hpp"
 
 namespace ddp::test {
 
 /// One moment for each parameter, in the parameter's memory; those of "large" in parts, a slice on each rank, if asked for.
-class MomentOptimizer final : public optim::Optimizer {
+class MomentOptimizer final : public model::ReplicaState {
  public:
   MomentOptimizer(MixedModel& world, int rank, int size, bool sharded)
-      : optim::Optimizer(world.model), world_(world), rank_(rank), size_(size), sharded_(sharded) {
+      : world_(world), rank_(rank), size_(size), sharded_(sharded) {
     for (const Lent& each : world.all())
       if (!each.is_buffer) add(each);
   }
   const char* kind() const noexcept override { return "moments"; }
-  void step(void*) override {}
   std::vector<model::StateTensor> state_tensors() override {
     std::vector<model::StateTensor> tensors;
     for (Moment& each : moments_) {
       Tensor tensor = flat_tensor(nullptr, DDP_F32, each.count);
       tensor.data = each.on_gpu ? static_cast<std::byte*>(each.device->data()) : each.host.data();
       if (each.on_gpu) {
-        const Tensor own = each.device->tensor(model().group(), DDP_F32);
+        const Tensor own = each.device->tensor(world_.model->group(), DDP_F32);
         tensor.device_index = own.device_index;
         tensor.device = own.device;
       }
@@ -40,10 +39,7 @@ class MomentOptimizer final : public optim::Optimizer {
   }
   std::map<std::string, std::string> state_fields() const override { return {{"steps", std::to_string(steps)}}; }
   void load_fields(const std::map<std::string, std::string>& fields) override { steps = std::stoll(fields.at("steps")); }
-  void set_rate(double) override {}
-  double rate() const noexcept override { return 0; }
-  int64_t step_count() const noexcept override { return steps; }
-  void set_parameter_options(int32_t, double, double) override {}
+  int64_t optimizer_steps() const override { return steps; }
 
   void fill(int round) {
     steps = round;

@@ -80,7 +80,7 @@ class ReopenedWorld {
       if (name.compare(0, start.size(), start) == 0) found.push_back(index);
     return found;
   }
-  std::shared_ptr<optim::BuiltinOptimizer> make_momentum(const std::vector<int32_t>& list) {
+  std::shared_ptr<optim::Optimizer> make_momentum(const std::vector<int32_t>& list) {
     SgdOptions options;
     options.momentum = 0.9;
     options.rate = 0.05;
@@ -91,7 +91,7 @@ class ReopenedWorld {
     return attach(std::make_shared<optim::Sgd>(model, options, options));
   }
   /// Without a list: all that are free, and those that are added later.
-  std::shared_ptr<optim::BuiltinOptimizer> make_adam(const std::vector<int32_t>& list) {
+  std::shared_ptr<optim::Optimizer> make_adam(const std::vector<int32_t>& list) {
     AdamOptions options;
     if (!list.empty()) options.parameters = list.data();
     options.parameter_count = std::ssize(list);
@@ -142,15 +142,15 @@ class ReopenedWorld {
     return bytes;
   }
   [[nodiscard]] checkpoint::Parts parts() const {
-    std::vector<optim::Optimizer*> optimizers;
+    std::vector<model::ReplicaState*> optimizers;
     for (const auto& each : all) optimizers.push_back(each.get());
     return {*model, checkpoint::Optimizers(optimizers), ema.get()};
   }
 
   std::shared_ptr<model::Model> model;
   std::map<std::string, int32_t> indices;
-  std::shared_ptr<optim::BuiltinOptimizer> momentum, adam;
-  std::vector<std::shared_ptr<optim::BuiltinOptimizer>> all;
+  std::shared_ptr<optim::Optimizer> momentum, adam;
+  std::vector<std::shared_ptr<optim::Optimizer>> all;
   std::shared_ptr<optim::Ema> ema;
 
  private:
@@ -165,7 +165,7 @@ class ReopenedWorld {
   [[nodiscard]] static float gradient(int rank, int step, const std::string& name, int64_t i) {
     return static_cast<float>(std::cos(static_cast<double>(i) * 0.7 + rank * 1.3 + step * 0.11 + number_of(name)));
   }
-  std::shared_ptr<optim::BuiltinOptimizer> attach(std::shared_ptr<optim::BuiltinOptimizer> made) {
+  std::shared_ptr<optim::Optimizer> attach(std::shared_ptr<optim::Optimizer> made) {
     model->optimizer_slot().add(made);
     made->join_others();
     model->replicas().keep_equal(made);

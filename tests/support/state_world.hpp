@@ -14,7 +14,7 @@
 
 #include "checkpoint/state.hpp"
 #include "model/model.hpp"
-#include "optim/optimizer.hpp"
+#include "model/replica_state.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_world.hpp"
@@ -22,14 +22,13 @@
 namespace ddp::test {
 
 /// One state tensor for each parameter, and one field. Refuses fields while `refuses`.
-class PlainOptimizer final : public optim::Optimizer {
+class PlainOptimizer final : public model::ReplicaState {
  public:
   explicit PlainOptimizer(std::shared_ptr<model::Model> model, const char* kind = "plain")
-      : optim::Optimizer(std::move(model)), kind_(kind) {}
+      : model_(std::move(model)), kind_(kind) {}
   const char* kind() const noexcept override { return kind_; }
-  void step(void*) override {}
   std::vector<model::StateTensor> state_tensors() override {
-    const Parameters& table = model().table();
+    const Parameters& table = model_->table();
     averages.resize(static_cast<size_t>(table.parameter_count()));
     std::vector<model::StateTensor> tensors;
     for (int32_t i = 0; i < table.parameter_count(); ++i) {
@@ -49,16 +48,14 @@ class PlainOptimizer final : public optim::Optimizer {
     if (found == fields.end()) throw Error(DDP_ERROR_MISMATCH, "the field steps is missing");
     steps = std::stoll(found->second);
   }
-  void set_rate(double) override {}
-  double rate() const noexcept override { return 0; }
-  int64_t step_count() const noexcept override { return steps; }
-  void set_parameter_options(int32_t, double, double) override {}
+  int64_t optimizer_steps() const override { return steps; }
 
   std::vector<std::vector<float>> averages;
   int64_t steps = 0;
   bool refuses = false;
 
  private:
+  std::shared_ptr<model::Model> model_;
   const char* kind_;
 };
 

@@ -111,9 +111,9 @@ class Training : NotCopied {
   std::vector<int32_t> numbers;      // of the parameters
   std::vector<std::byte*> values{};  // where the parameters are; on a GPU not to be looked at
   std::shared_ptr<model::Model> model;
-  std::vector<std::shared_ptr<optim::BuiltinOptimizer>> optimizers{};
-  std::shared_ptr<optim::BuiltinOptimizer> optimizer;  // the first one
-  std::deque<OwnRule> owns;                            // of each optimizer
+  std::vector<std::shared_ptr<optim::Optimizer>> optimizers{};
+  std::shared_ptr<optim::Optimizer> optimizer;  // the first one
+  std::deque<OwnRule> owns;                     // of each optimizer
   OwnRule& own;
   std::vector<std::unique_ptr<GradientPages>> later;
   double scale = 1;  // of the gradients
@@ -341,7 +341,7 @@ class Training : NotCopied {
     options.parameter_count = static_cast<int64_t>(indices.size());
     return options;
   }
-  std::shared_ptr<optim::BuiltinOptimizer> make(const StepWays& from, Rule rule, const std::vector<int32_t>& list) {
+  std::shared_ptr<optim::Optimizer> make(const StepWays& from, Rule rule, const std::vector<int32_t>& list) {
     std::vector<int32_t> indices;
     for (const int32_t number : list)
       indices.push_back(static_cast<int32_t>(std::find(numbers.begin(), numbers.end(), number) - numbers.begin()));

@@ -9,10 +9,10 @@
 
 #include "core/dtype.hpp"
 #include "core/float16.hpp"
+#include "device/cpu/arrays.hpp"
 #include "device/cpu/ends.hpp"
 #include "device/cpu/kernels.hpp"
 #include "device/cpu/reduce.hpp"
-#include "device/cpu/wire.hpp"
 
 namespace ddp::cpu {
 namespace {
@@ -27,6 +27,14 @@ Finish finish_by(const ReduceRule& rule, double divisor) noexcept {
   finish.divide = !(power_of_two && is_floating(rule.dtype));
   if (!finish.divide) finish.factor = 1.0 / divisor;
   return finish;
+}
+
+/// The end of a sum whose rule has a wire type (reduce.hpp, "Two bytes on the wire"): elements of a finished sum of terms.
+void finish_wired(const ReduceRule& rule, const void* sum, void* out, int64_t count) noexcept {
+  convert(rule.wire, sum, rule.dtype, out, count);
+  const bool corrects =
+      rule.by_weight && rule.op == DDP_AVERAGE && rule.dtype != rule.wire && rule.weight_sum != rule.divisor;
+  if (corrects) scale(rule.dtype, out, count, rule.divisor / rule.weight_sum);
 }
 
 constexpr int64_t kPiece = 512;  // elements that a missing leaf is given at a time
@@ -221,7 +229,7 @@ Finish finish_of(const ReduceRule& rule, bool weighted) noexcept {
 }
 
 void finish_node(const ReduceRule& rule, const Finish& finish, const void* node, void* out, int64_t n) noexcept {
-  if (rule.is_wired()) return wire::finish(rule, node, out, n);
+  if (rule.is_wired()) return finish_wired(rule, node, out, n);
   const int64_t node_size = dtype_size(rule.carry_dtype());
   const int64_t size = dtype_size(rule.dtype);
   const FinishFn write = kernels().finish[rule.dtype][finish.divide];

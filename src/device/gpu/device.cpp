@@ -148,13 +148,6 @@ bool Device::is_capturing(void* stream) const {
   return capturing != 0;
 }
 
-uint64_t Device::capture_of(void* stream) const {
-  const Current current(*this);
-  uint64_t capture = 0;
-  check(table_.stream_capture(stream, &capture), "looking at a stream");
-  return capture;
-}
-
 void Device::refuse_capture(void* stream, const char* function, const char* why) const {
   if (is_capturing(stream))
     throw make_error(

@@ -106,8 +106,6 @@ class Device final : public device::Device, public std::enable_shared_from_this<
   void synchronize() const override;
   void synchronize(void* stream) const override;
   [[nodiscard]] bool is_capturing(void* stream) const override;
-  /// The number of the capture that the stream is in; 0: none.
-  [[nodiscard]] uint64_t capture_of(void* stream) const;
   void refuse_capture(void* stream, const char* function, const char* why) const override;
 
   void within(const std::function<void()>& body) const override;

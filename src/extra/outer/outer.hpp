@@ -24,6 +24,17 @@
 
 namespace ddp::outer {
 
+// Which parameters are exchanged together, and when. Pure functions; tested by unit/extra/schedule_test.cpp.
+/// The fragment of each parameter, from 0 on and without gaps: consecutive parameters, with about as many elements in each
+/// fragment. There are fewer than `fragments` if parameters are few or large.
+[[nodiscard]] std::vector<int32_t> divide(const std::vector<int64_t>& counts, int32_t fragments);
+
+/// Is fragment `index` of `fragments` due after step `step` (from 1 on)? Each once in `every` steps, evenly spread.
+[[nodiscard]] constexpr bool is_due(int64_t step, int32_t index, int32_t fragments, int64_t every) noexcept {
+  const int64_t offset = index * every / fragments;
+  return step >= 1 && step % every == offset;
+}
+
 [[nodiscard]] ddp_outer_options default_options() noexcept;
 
 class Outer final : public model::ReplicaState {

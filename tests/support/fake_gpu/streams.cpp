@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "os/signals.hpp"
+#include "os/thread.hpp"
 #include "support/fake_gpu/capture.hpp"
 #include "support/fake_gpu/runtime.hpp"
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint that is not there: the text names the files that are there.
-#include "checkpoint/missing_file.hpp"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <string>
 
+#include "checkpoint/source.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 

@@ -31,20 +31,13 @@ ddp_case(a_divided_list_has_one_owner_for_each_element) {
   expect_equal(ownership.most(), int64_t{15}, "most");
 }
 
-ddp_case(a_root_owns_everything_and_the_others_nothing) {
-  const Ownership ownership = Ownership::of_root({4, 0, 6}, 1, 3);
-  expect_equal(ownership.count(0) + ownership.count(2), int64_t{0}, "the others");
-  expect_equal(ownership.count(1), int64_t{10}, "the root");
-  expect_parts(ownership.parts(1, 2), {{2, 0, 6}});
-  expect_parts(ownership.parts(1, 1), {});
-  expect_equal(ownership.slice(1).size(), size_t{2}, "no empty spans");
-}
-
 ddp_case(all_own_everything) {
-  const Ownership ownership = Ownership::of_all({4, 6}, 2);
+  const Ownership ownership = Ownership::of_all({4, 0, 6}, 2);
   for (int32_t rank = 0; rank < 2; ++rank) {
     expect_parts(ownership.parts(rank, 0), {{0, 0, 4}});
-    expect_parts(ownership.parts(rank, 1), {{1, 0, 6}});
+    expect_parts(ownership.parts(rank, 1), {});
+    expect_parts(ownership.parts(rank, 2), {{2, 0, 6}});
+    expect_equal(ownership.slice(rank).size(), size_t{2}, "no empty spans");
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which parameters are exchanged together, and when.
-#include "extra/outer/schedule.hpp"
-
+#include "extra/outer/outer.hpp"
 #include "support/check.hpp"
 
 using namespace ddp::test;

@@ -6,28 +6,28 @@
 #include "group/gpu.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
-#include "optim/builtin_optimizer.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ddp::optim {
 
 device::GradShape for_devices(const cpu::GradShape& shape) noexcept { return {shape.scale, shape.limit, nullptr, 0}; }
 
 template <class Norms>
-void BuiltinOptimizer::add_owned_grad(int32_t index, Norms& norms) const {
+void Optimizer::add_owned_grad(int32_t index, Norms& norms) const {
   const Tensor& grad = model().table().parameter(index).grad;
   for (const OwnedSpan& part : owned(index)) norms.add(flat_part(grad, part.first, part.count));
 }
 
-double BuiltinOptimizer::grad_norm() const {
+double Optimizer::grad_norm() const {
   const double norm = progress().norm;
   return norm == kNoNorm && norm_is_decided_ ? decision_->norm() : norm;
 }
 
-bool BuiltinOptimizer::counts(int32_t index) const noexcept {
+bool Optimizer::counts(int32_t index) const noexcept {
   return parameters_.has(index) && model().pass().results().was_used(index);
 }
 
-bool BuiltinOptimizer::is_gpus_alone() const noexcept {
+bool Optimizer::is_gpus_alone() const noexcept {
   const Parameters& table = model().table();
   if (!gpu_rule() || home().is_immediate()) return false;
   for (int32_t index = 0; index < table.parameter_count(); ++index)
@@ -37,7 +37,7 @@ bool BuiltinOptimizer::is_gpus_alone() const noexcept {
   return true;
 }
 
-bool BuiltinOptimizer::is_planned() const noexcept {
+bool Optimizer::is_planned() const noexcept {
   const bool dynamic = progress_.loss_scale.is_dynamic();
   if (policy_.nonfinite == DDP_NONFINITE_FAIL && !dynamic) return false;  // the host is to name the parameter
   if (looks_beyond()) return false;  // the host looks at the gradients of all optimizers
@@ -45,7 +45,7 @@ bool BuiltinOptimizer::is_planned() const noexcept {
   return (may_skip || (gpu_steps_ != nullptr && gpu_steps_->is_captured())) && is_gpus_alone();
 }
 
-void BuiltinOptimizer::require_capturable() const {
+void Optimizer::require_capturable() const {
   const auto require = [](bool good, const char* why) {
     if (!good)
       throw make_error(DDP_ERROR_INVALID_STATE,
@@ -68,7 +68,7 @@ void BuiltinOptimizer::require_capturable() const {
 }
 
 /// What a step needs on a GPU, before its first block.
-void BuiltinOptimizer::prepare_gpu() {
+void Optimizer::prepare_gpu() {
   const Parameters& table = model().table();
   updates().reserve(table);
   updates().set_planned({});
@@ -79,20 +79,30 @@ void BuiltinOptimizer::prepare_gpu() {
     decision_ = std::make_unique<GpuDecision>(gpu::of(table));
 }
 
-void BuiltinOptimizer::copy_loss_scale(const Tensor& to, void* stream) {
-  const bool is_real = to.count == 1 && (to.dtype == DDP_F32 || to.dtype == DDP_F64);
-  if (!is_real || gpu_steps_ == nullptr || device::of(to).is_immediate()) return Optimizer::copy_loss_scale(to, stream);
-  gpu_steps_->copy_loss_scale(progress_, to, stream);
+void Optimizer::copy_loss_scale(const Tensor& to, void* stream) {
+  constexpr const char* kFunction = "ddp_optimizer_copy_loss_scale";
+  if (to.count != 1 || (to.dtype != DDP_F32 && to.dtype != DDP_F64))
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: tensor is %s; it must have one element, F32 or F64", kFunction,
+                     describe(to).c_str());
+  if (gpu_steps_ != nullptr && !device::of(to).is_immediate()) return gpu_steps_->copy_loss_scale(progress_, to, stream);
+  const device::Device& home = device::of(to);
+  home.refuse_capture(stream, kFunction,
+                      "the host has to wait; make one step before, of a model whose parameters are all on the GPU");
+  const double scale = loss_scale();
+  const auto narrow = static_cast<float>(scale);
+  const void* const from = to.dtype == DDP_F64 ? static_cast<const void*>(&scale) : &narrow;
+  home.copy(to.data, from, to.bytes(), stream);
+  home.synchronize(stream);  // it comes from this function's memory
 }
 
 /// A step that the GPU decides about and counts. A sharded one communicates all the time, so all of it is on the
 /// communication stream.
-void BuiltinOptimizer::make_planned_step(void* stream) {
+void Optimizer::make_planned_step(void* stream) {
   if (!policy_.shard || model().group().size() == 1) return plan_and_update(stream);
   model().group().gpu().in_line(stream, [this](void* communication) { plan_and_update(communication); });
 }
 
-void BuiltinOptimizer::plan_and_update(void* stream) {
+void Optimizer::plan_and_update(void* stream) {
   const bool looks = needs_whole_gradient(policy_, progress_.loss_scale);
   const int64_t* const words = looks ? start_sum_of_squares(stream) : nullptr;
   if (!gpu_steps_->has_counts()) gpu_steps_->hand_over(progress_);
@@ -105,7 +115,7 @@ void BuiltinOptimizer::plan_and_update(void* stream) {
 }
 
 /// The words of the sum over all ranks, in the order of the stream.
-const int64_t* BuiltinOptimizer::start_sum_of_squares(void* stream) {
+const int64_t* Optimizer::start_sum_of_squares(void* stream) {
   gpu::Norms& norms = decision_->norms();
   norms.clear();
   for (int32_t i = 0; i < model().table().parameter_count(); ++i)
@@ -120,7 +130,7 @@ const int64_t* BuiltinOptimizer::start_sum_of_squares(void* stream) {
   return words;
 }
 
-bool BuiltinOptimizer::decide_step(void* stream) {
+bool Optimizer::decide_step(void* stream) {
   const bool in_stream = decides_in_stream();
   if (in_stream && decision_ == nullptr) decision_ = std::make_unique<GpuDecision>(gpu::of(model().table()));
   norm_is_decided_ = in_stream;
@@ -143,7 +153,7 @@ bool BuiltinOptimizer::decide_step(void* stream) {
 }
 
 /// Is the length all that matters, and one device, which is not the host, knows it?
-bool BuiltinOptimizer::decides_in_stream() const noexcept {
+bool Optimizer::decides_in_stream() const noexcept {
   if (home().is_immediate() || policy_.shard || policy_.nonfinite != DDP_NONFINITE_KEEP || progress_.loss_scale.is_dynamic())
     return false;
   const Parameters& table = model().table();
@@ -153,7 +163,7 @@ bool BuiltinOptimizer::decides_in_stream() const noexcept {
   return true;
 }
 
-Decision BuiltinOptimizer::look_at_gradients(void* stream) {
+Decision Optimizer::look_at_gradients(void* stream) {
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
   ExactSum sum;
   if (stage != nullptr && stage->norm()) {
@@ -175,14 +185,14 @@ Decision BuiltinOptimizer::look_at_gradients(void* stream) {
   return decide(policy_, progress_.loss_scale, std::sqrt(sum.value()), finite);
 }
 
-bool BuiltinOptimizer::is_finite(int32_t index, void* stream) {
+bool Optimizer::is_finite(int32_t index, void* stream) {
   norms_.clear();
   add_owned_grad(index, norms_);
   return std::isfinite(norms_.largest(stream));
 }
 
 /// Every rank comes here; each names what it has seen.
-void BuiltinOptimizer::report_nonfinite(void* stream) {
+void Optimizer::report_nonfinite(void* stream) {
   std::string mine;
   for (int32_t i = 0; i < model().table().parameter_count() && mine.empty(); ++i)
     if (counts(i) && !is_finite(i, stream)) mine = model().table().parameter(i).name;

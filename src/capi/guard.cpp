@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "capi/last_error.hpp"
+#include "capi/guard.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer gives to checkpoints: its tensors and its fields.
+// What an optimizer gives to checkpoints, and to later optimizers of the model: its tensors and its fields.
 #include "model/optimizer_slot.hpp"
-#include "optim/builtin_optimizer.hpp"
+#include "model/replicas.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ddp::optim {
 
-Fields BuiltinOptimizer::common_fields() const {
+Fields Optimizer::common_fields() const {
   Fields fields = progress().groups.fields(model().table(), parameters_);
   fields["max_norm"] = number_text(policy_.max_norm);
   fields["clip_value"] = number_text(policy_.clip_value);
@@ -15,7 +16,7 @@ Fields BuiltinOptimizer::common_fields() const {
   return fields;
 }
 
-BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) const {
+Optimizer::Common Optimizer::read_common(const Fields& fields) const {
   Common common{{ParamGroups::from_fields(fields, model().table(), parameters_), LossScale::from_fields(fields),
                  read_count(fields, "skipped")},
                 policy_};
@@ -26,8 +27,8 @@ BuiltinOptimizer::Common BuiltinOptimizer::read_common(const Fields& fields) con
   return common;
 }
 
-void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index,
-                                  size_t array, const std::string& field) const {
+void Optimizer::add_tensor(std::vector<model::StateTensor>& tensors, const OptimizerState& from, int32_t index, size_t array,
+                           const std::string& field) const {
   const Parameters& table = model().table();
   model::StateTensor made{table.parameter(index).name + "." + field, from.tensor(table, index, array), {}};
   const parts::OptimizerStage* const stage = model().optimizer_slot().stage_of(*this);
@@ -39,7 +40,7 @@ void BuiltinOptimizer::add_tensor(std::vector<model::StateTensor>& tensors, cons
   tensors.push_back(std::move(made));
 }
 
-std::vector<model::StateTensor> BuiltinOptimizer::named_tensors(const std::vector<std::string>& fields) {
+std::vector<model::StateTensor> Optimizer::named_tensors(const std::vector<std::string>& fields) {
   allocate();
   std::vector<model::StateTensor> tensors;
   for (int32_t i = 0; i < model().table().parameter_count(); ++i) {
@@ -52,12 +53,17 @@ std::vector<model::StateTensor> BuiltinOptimizer::named_tensors(const std::vecto
   return tensors;
 }
 
-void BuiltinOptimizer::reopen() {
+void Optimizer::reopen() {
   static_cast<void>(progress());  // the host counts again
   gpu_steps_.reset();
   whole_.clear();
   undo_.all = Undo();
   if (policy_.shard) lose_parts();
+}
+
+void Optimizer::join_others() {
+  for (const auto& state : model().replicas().kept_equal())
+    if (state.get() != this && state->optimizer_steps() >= 0) return share(state->state_fields());
 }
 
 }  // namespace ddp::optim
