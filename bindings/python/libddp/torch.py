@@ -28,6 +28,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ._enums import Drift, choose
 from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
@@ -344,6 +345,7 @@ class DistributedDataParallel(_Theirs):
         number = self._buckets.number_of(bucket, buffer, len(self._pending) if learns else None)
         future = torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
         self._open_pass()
+        self._expects = True  # also where the program has prepared the Reducer itself, as Lightning does for a backward() within forward()
         self._pending.append((future, number, buffer))
         self._buckets.bring(number, buffer)
         used = None if not self._allows_unused else self._seen if self._used is None else self._used
@@ -431,7 +433,10 @@ class DistributedDataParallel(_Theirs):
         self._reduced += 1
         self._unsettled = factor
         self._after = _Call(self, "_go_on")
-        torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
+        except RuntimeError:  # the program has ended the first pass of a static graph itself, when backward() had returned, as Lightning does
+            self._handles.append(register_optimizer_step_pre_hook(_Call(self, "_go_on")))
 
     def _mark_rest(self) -> tuple[set[int], str]:
         """What comes at no hook of a bucket. Returns the parameters that have no gradient and should, and what PyTorch says of them."""
@@ -491,8 +496,10 @@ class DistributedDataParallel(_Theirs):
         self.model.scale_grad(self.group.size / contributors, stream=self._stream())
         return self.group.size / contributors
 
-    def _go_on(self) -> None:
+    def _go_on(self, *_: Any) -> None:
         """PyTorch has written p.grad."""
+        if self._after is None:
+            return
         self._after = None
         if self._end is not None and self._end() is not None:  # within a reentrant checkpoint: no gradient may come any more
             self._given = [None if p.grad is None else Given(p.grad) for p in self._parameters_lent]
