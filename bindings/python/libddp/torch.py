@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ._enums import Drift, choose
+from ._enums import Drift, PassMode, choose
 from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._model import Model
@@ -49,7 +49,7 @@ from ._torch_optim import AdamW as AdamW
 from ._torch_ranks import Ranks, Sending
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, as_bytes, look, name_of, to_send
+from ._torch_tensors import WRAPPERS, Buffers, look, name_of, to_send
 from ._torch_unfinished import Unfinished, is_incomplete
 
 _Theirs = torch.nn.parallel.DistributedDataParallel
@@ -229,11 +229,12 @@ class DistributedDataParallel(_Theirs):
             elif parameter.requires_grad:
                 self.model.add_parameter(name, in_memory_order(parameter))
             else:
-                is_bytes = parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous()  # that are only sent
-                self.model.add_buffer(name, as_bytes(parameter.detach()) if is_bytes else in_memory_order(parameter))
+                self.model.add_buffer(name, self._replicated.keep(name, parameter))
             trained += parameter.requires_grad
             if is_reordered(parameter):
-                self.model._watch_view(parameter, f"parameter {name!r}")
+                self.model._in_other_order = f"parameter {name!r}"
+                if parameter.requires_grad:
+                    self.model._watch(parameter, f"parameter {name!r}")
         for name, buffer in self.module.named_buffers():
             if name not in self.parameters_to_ignore:
                 self.model.add_buffer(name, self._replicated.stage(name, buffer))
@@ -244,6 +245,7 @@ class DistributedDataParallel(_Theirs):
         self.model.mirror(self._replicated)
         if self._options.get("own_values"):
             self._use_own_values()
+        self._memory = [p.detach() for p in self._parameters_lent]  # stays until they are lent again, also where their data are replaced
 
     def _use_own_values(self) -> None:
         """The parameters are libddp's memory from now on, where ranks of a host reach each other's."""
@@ -361,7 +363,8 @@ class DistributedDataParallel(_Theirs):
             if (alive := optimizer()) is not None:
                 alive.before_pass()
         self._begun, self._must_reset = False, True  # unless it opens
-        self.model.begin_backward()
+        # A forward() may put other data into parameters (a largest norm): they are lent again at the next one.
+        self.model._open(PassMode.REDUCE, may_have_moved=not (self._replicated.followed or self._options.get("check_every")))
         self._open, self._must_reset = True, False
 
     def _on_begin(self, gradient: torch.Tensor) -> None:  # noqa: ARG002
@@ -676,6 +679,7 @@ class DistributedDataParallel(_Theirs):
         for handle in self._handles:
             handle.remove()
         self._buckets.close()
+        self._memory.clear()
         for parameter in self._parameters_lent if self._options.get("own_values") else ():
             parameter.data = parameter.data.clone()
         self.model.__exit__()  # what is left of its gradients takes it along
@@ -687,7 +691,7 @@ class DistributedDataParallel(_Theirs):
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent",
+_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent", "_memory",
                "_replicated", "_sparse", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given",
                "_unfinished", "_unsettled", "_late", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them

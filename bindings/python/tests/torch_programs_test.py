@@ -317,6 +317,234 @@ for step in range(8):
 say_all(net)
 """)
 
+    def test_sam_and_maml(self):
+        self.run_ways("""
+torch.manual_seed(9)
+net = DDP(nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2)))
+optimizer = SGD(net.parameters(), lr=0.1, momentum=0.9)
+for step in range(5):                                       # sharpness-aware: the ascent of each rank's own gradient, or of the mean
+    x, y, moved = noise(6, 4, seed=step), noise(6, 2, seed=step + 50), []
+    with net.no_sync() if step % 2 else contextlib.nullcontext():
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+    norm = torch.stack([p.grad.norm() for p in net.parameters()]).norm()
+    with torch.no_grad():
+        for p in net.parameters():
+            moved.append(p.grad * (0.05 / norm))
+            p.add_(moved[-1])
+    optimizer.zero_grad()
+    second = F.mse_loss(net(x), y)
+    second.backward()
+    with torch.no_grad():
+        for p, e in zip(net.parameters(), moved):
+            p.sub_(e)
+    optimizer.step(), optimizer.zero_grad()
+    say("sam", loss), say("sam", second)
+for second_order in (False, True):                          # tasks with inner steps; the outer gradient goes through them
+    for step in range(4):
+        outer = 0
+        for task in range(2):
+            names, fast = zip(*net.named_parameters())
+            x, y = noise(8, 4, seed=10 * step + task), noise(8, 2, seed=10 * step + task + 5)
+            for inner in range(2):
+                out = torch.func.functional_call(net, dict(zip(names, fast)), x[:4]) if inner else net(x[:4])
+                slopes = torch.autograd.grad(F.mse_loss(out, y[:4]), fast, create_graph=second_order)
+                fast = [p - 0.1 * g for p, g in zip(fast, slopes)]
+            outer = outer + F.mse_loss(torch.func.functional_call(net.module, dict(zip(net.module.state_dict(), fast)), x[4:]), y[4:])
+        outer.backward()
+        optimizer.step(), optimizer.zero_grad()
+        say("maml", outer)
+say_all(net)
+""".replace("functional_call(net, dict(zip(names, fast))", "functional_call(net.module, dict(zip(net.module.state_dict(), fast))"))
+
+    def test_contrastive_learning(self):
+        """CLIP, which differentiates through a gather, and MoCo, whose queue is a buffer."""
+        self.run_ways("""
+from torch.distributed.nn.functional import all_gather
+class Clip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.image, self.text, self.scale = nn.Linear(6, 5), nn.Embedding(9, 5), nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+    def forward(self, image, text):
+        return F.normalize(self.image(image), dim=-1), F.normalize(self.text(text).mean(1), dim=-1), self.scale.exp()
+torch.manual_seed(10)
+clip = DDP(Clip())
+optimizer = AdamW(clip.parameters(), lr=1e-2)
+for step in range(5):
+    images, texts, scale = clip(noise(4, 6, seed=step), torch.randint(9, (4, 3), generator=torch.Generator().manual_seed(step * 2 + rank)))
+    images, texts = torch.cat(all_gather(images)), torch.cat(all_gather(texts))
+    logits = scale * images @ texts.T
+    loss = (F.cross_entropy(logits, torch.arange(8)) + F.cross_entropy(logits.T, torch.arange(8))) / 2
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        clip.module.scale.clamp_(0, math.log(100))
+    say("clip", loss)
+class MoCo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = (nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)) for _ in range(2))
+        self.k.load_state_dict(self.q.state_dict())
+        for p in self.k.parameters():
+            p.requires_grad = False
+        self.register_buffer("queue", F.normalize(torch.randn(4, 32), dim=0))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+    @torch.no_grad()
+    def keys(self, x):
+        for q, k in zip(self.q.parameters(), self.k.parameters()):
+            k.data = k.data * 0.9 + q.data * 0.1
+        everything = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(everything, x)
+        order = torch.randperm(len(x) * size)
+        dist.broadcast(order, 0)                            # batch normalisation sees the samples of several ranks
+        out = F.normalize(self.k(torch.cat(everything)[order.view(size, -1)[rank]]), dim=1)
+        dist.all_gather(shuffled := [torch.empty_like(out) for _ in range(size)], out)
+        return torch.cat(shuffled)[order.argsort().view(size, -1)[rank]]
+    def forward(self, one, other):
+        q, k = F.normalize(self.q(one), dim=1), self.keys(other)
+        logits = torch.cat([(q * k).sum(1, keepdim=True), q @ self.queue.clone().detach()], 1) / 0.07
+        dist.all_gather(found := [torch.empty_like(k) for _ in range(size)], k)
+        place = int(self.queue_ptr)
+        self.queue[:, place:place + 8] = torch.cat(found).T
+        self.queue_ptr[0] = (place + 8) % 32
+        return logits
+moco = DDP(MoCo())
+optimizer = SGD(moco.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+for step in range(7):
+    loss = F.cross_entropy(moco(noise(4, 6, seed=step), noise(4, 6, seed=step + 40)), torch.zeros(4, dtype=torch.long))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    say("moco", loss)
+say_all(clip), say_all(moco)
+""")
+
+    def test_spectral_norm_and_r1(self):
+        self.run_ways("""
+from torch.nn.utils.parametrizations import spectral_norm
+for norm in (spectral_norm, nn.utils.spectral_norm):
+    torch.manual_seed(11)
+    G = DDP(nn.Sequential(nn.Linear(3, 10), nn.LeakyReLU(0.2), nn.Linear(10, 4)), broadcast_buffers=False)
+    D = DDP(nn.Sequential(norm(nn.Linear(4, 10)), nn.LeakyReLU(0.2), norm(nn.Linear(10, 1))), broadcast_buffers=False)
+    ema = copy.deepcopy(G).eval()
+    optG, optD = Adam(G.parameters(), lr=1e-2, betas=(0.0, 0.99)), Adam(D.parameters(), lr=1e-2, betas=(0.0, 0.99))
+    for step in range(6):
+        G.requires_grad_(False), D.requires_grad_(True)
+        real = noise(6, 4, seed=step)
+        loss = F.softplus(D(G(noise(6, 3, seed=step + 20)))).mean() + F.softplus(-D(real)).mean()
+        optD.zero_grad()
+        loss.backward()
+        optD.step()
+        say("D", loss)
+        if step % 2 == 0:                                   # a lazy penalty: a pass of its own
+            real.requires_grad_(True)
+            out = D(real)
+            slope, = torch.autograd.grad(out.sum(), real, create_graph=True)
+            penalty = slope.pow(2).sum(1).mean()
+            optD.zero_grad()
+            (5 * penalty + 0 * out[0].sum()).backward()
+            optD.step()
+            say("r1", penalty)
+        G.requires_grad_(True), D.requires_grad_(False)
+        loss = F.softplus(-D(G(noise(6, 3, seed=step + 60)))).mean()
+        optG.zero_grad()
+        loss.backward()
+        optG.step()
+        say("G", loss)
+        with torch.no_grad():
+            for old, new in zip(ema.parameters(), G.parameters()):
+                old.lerp_(new, 0.1)
+            say("ema", ema(noise(6, 3, seed=90)).mean())
+    say_all(G), say_all(D), say_all(ema)
+""")
+
+    def test_recurrent_and_reinforced(self):
+        """Truncated backward through time, and PPO: evaluations of different number on the ranks, several passes over one batch, an early end."""
+        self.run_ways("""
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm, self.out = nn.Embedding(9, 6), nn.LSTM(6, 8, 2, dropout=0.1), nn.Linear(8, 9)
+    def forward(self, x, state=None):
+        y, state = self.lstm(self.embedding(x), state)
+        return self.out(y), state
+torch.manual_seed(12)
+net, state = DDP(Lstm()), None
+optimizer = SGD(net.parameters(), lr=0.5)
+data = torch.randint(9, (41, 3), generator=torch.Generator().manual_seed(rank))
+for begin in range(0, 40, 5):
+    optimizer.zero_grad()
+    state = None if state is None else tuple(each.detach() for each in state)
+    out, state = net(data[begin:begin + 5], state)
+    loss = F.cross_entropy(out.flatten(0, 1), data[begin + 1:begin + 6].flatten())
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.25)
+    optimizer.step()
+    say("lstm", loss)
+class Agent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor, self.critic = (nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, n)) for n in (2, 1))
+    def forward(self, x, action=None):
+        found = torch.distributions.Categorical(logits=self.actor(x))
+        action = found.sample() if action is None else action
+        return action, found.log_prob(action), found.entropy(), self.critic(x).flatten()
+agent = DDP(Agent())
+optimizer = Adam(agent.parameters(), lr=2e-2, eps=1e-5)
+target = copy.deepcopy(agent)
+for update in range(3):
+    seen, state = [], noise(4, 3, seed=update)
+    with torch.no_grad():
+        for turn in range(4 + 2 * rank):                    # in train mode, and more often on one rank
+            action, logprob, _, value = agent(state)
+            seen.append((state, action, logprob, value))
+            state = (state + 0.1 * (action[:, None] * 2 - 1)).tanh()
+    states, actions, logprobs, values = map(torch.cat, zip(*seen))
+    gain = -(states ** 2).sum(1) - values
+    for epoch in range(3):
+        _, new, entropy, value = agent(states, actions)
+        ratio = (new - logprobs).exp()
+        drift = ((ratio - 1) - (new - logprobs)).mean().detach()
+        loss = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean() + 0.5 * (value - values - gain).pow(2).mean() - 0.01 * entropy.mean()
+        dist.all_reduce(drift)
+        if drift > 0.02:
+            break                                           # a graph whose backward() never comes
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+        optimizer.step()
+        say("ppo", loss)
+    target.load_state_dict(agent.state_dict())
+    with torch.no_grad():
+        say("target", target(states, actions)[3].mean())
+say_all(net), say_all(agent)
+""")
+
+    def test_weights_with_a_largest_norm(self):
+        """As EEGNet has them: forward() puts other data into the parameter. And weights that are clipped between two steps."""
+        self.run_ways("""
+class Constrained(nn.Linear):
+    def forward(self, x):
+        self.weight.data = torch.renorm(self.weight.data, p=2, dim=0, maxnorm=0.5)
+        return super().forward(x)
+for words in (dict(), dict(gradient_as_bucket_view=True), dict(find_unused_parameters=True)):
+    torch.manual_seed(13)
+    net = DDP(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ELU(), Constrained(8, 3)), **words)
+    optimizer = SGD(net.parameters(), lr=0.3, momentum=0.9)
+    for step in range(5):
+        for micro in range(2):
+            with net.no_sync() if micro == 0 else contextlib.nullcontext():
+                loss = F.cross_entropy(net(noise(6, 4, seed=10 * step + micro)), torch.arange(6) % 3)
+                loss.backward()
+        optimizer.step(), optimizer.zero_grad()
+        if step == 2:
+            for p in net.parameters():
+                p.data = p.data.clamp(-0.4, 0.4)
+        say("train", loss)
+    say_all(net)
+""")
+
     def test_compiled_modules(self):
         program = """
 def net():
