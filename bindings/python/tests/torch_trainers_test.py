@@ -62,7 +62,7 @@ class Trainers(Test):
             importlib.import_module(module)
         losses = {}
         for way in ("gloo", *ways):
-            done = forked(f"way, framework = {way!r}, {framework!r}\n" + COMMON + program, size=2, limit=200)
+            done = forked(f"way, framework = {way!r}, {framework!r}\n" + COMMON + program, size=2, limit=60)
             losses[way] = [line for line in self.ends_well(done).splitlines() if line[4:].startswith("loss ")]
         self.assertGreater(len(losses["gloo"]), 8)
         self.assertFalse([line for line in losses["gloo"] if line.endswith((" nan", " inf"))])
@@ -144,6 +144,36 @@ for epoch in range(3):
         accelerator.load_state("state")
 say_all(accelerator.unwrap_model(net))
 assert not isinstance(accelerator.unwrap_model(net), nn.parallel.DistributedDataParallel)
+accelerator.end_training()
+""")
+
+    def test_accelerate_with_a_hook_and_local_steps(self):
+        self.run_ways("accelerate", """
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.local_sgd import LocalSGD
+from accelerate.utils import DDPCommunicationHookType
+def net():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+def train(step):
+    loss = F.mse_loss(model(noise(5, 4, seed=step)), noise(5, 2, seed=step + 50))
+    accelerator.backward(loss)
+    optimizer.step(), optimizer.zero_grad()
+    say("train", loss)
+accelerator = Accelerator(cpu=True)
+module = net()
+model, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), lr=0.2))
+with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=3, enabled=True) as local:
+    for step in range(7):
+        train(step)
+        local.step()
+say_all(module)
+accelerator = Accelerator(cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)])
+module = net()
+model, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), lr=0.2))
+for step in range(4):
+    train(step)
+say_all(module)
 accelerator.end_training()
 """)
 
