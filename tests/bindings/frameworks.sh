@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests of all bindings with the current releases of PyTorch, LibTorch, JAX, flax, optax, NumPy, mpi4py, safetensors, accelerate and
-# transformers from the package index, and the tests that need Open MPI or Clang from Debian. tests/run.sh skips them where these are not installed.
+# The tests of all bindings with the current releases of PyTorch, LibTorch, JAX, flax, optax, NumPy, mpi4py, safetensors, accelerate,
+# transformers, Lightning and peft from the package index, and the tests that need Open MPI or Clang from Debian. tests/run.sh skips them
+# where these are not installed.
 #
 #   tests/bindings/frameworks.sh           in a virtual environment that stays from run to run: $XDG_CACHE_HOME/libddp/frameworks
 #   tests/bindings/frameworks.sh PYTHON    with this Python, and the packages that it has
@@ -31,7 +32,7 @@ else
   [ -x "$frameworks/bin/python" ] || python3 -m venv "$frameworks"
   python=$frameworks/bin/python
   "$python" -m pip install --quiet --upgrade pip
-  "$python" -m pip install --quiet --upgrade numpy torch jax flax optax mpi4py safetensors accelerate transformers expecttest "scikit-build-core>=0.10" ninja
+  "$python" -m pip install --quiet --upgrade numpy torch jax flax optax mpi4py safetensors accelerate transformers lightning peft expecttest "scikit-build-core>=0.10" ninja
 fi
 python=$(realpath --no-symlinks "$(command -v "$python")")
 torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null || true)

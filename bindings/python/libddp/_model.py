@@ -158,11 +158,6 @@ class Model(Passes, Pulling, Closing):
         """The owner of memory that the model knows in another way: has it moved?"""
         self._watched.put((what,), owner.data_ptr, what)
 
-    def _watch_view(self, owner: Any, what: str) -> None:
-        """A view was lent, with the axes in another order: it stays where it is when its owner moves."""
-        self._watch(owner, what)
-        self._in_other_order = what
-
     def set_buckets(self, buckets: Sequence[Sequence[Key]]) -> None:
         """Say which gradients share a bucket, and the order of buckets and of the gradients in each: every parameter once, by name or
         number. Before commit(), after the last parameter. In host memory the gradients that libddp owns then follow each other with no gap, and a

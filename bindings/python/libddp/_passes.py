@@ -97,8 +97,9 @@ class Passes:
                 raise self._failed.pop() from error  # what the hook raised on this rank
             raise
 
-    def _open(self, mode: int) -> None:
-        self._check_moved()
+    def _open(self, mode: int, may_have_moved: bool = False) -> None:
+        if not may_have_moved:
+            self._check_moved()
         self._failed.clear()
         low.ddp_model_begin_backward(self._raw, mode)
 

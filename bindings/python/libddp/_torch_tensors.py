@@ -8,6 +8,7 @@ from typing import Any, Iterable
 import torch
 
 from ._errors import InvalidStateError, TensorError
+from ._torch_strides import in_memory_order
 
 WRAPPERS: weakref.WeakSet = weakref.WeakSet()  #: of modules, for optimizers that are given parameters
 
@@ -31,9 +32,15 @@ class Buffers:
         self._stages[name] = copy
         return copy if copy.dtype in KNOWN_DTYPES else as_bytes(copy)
 
+    def keep(self, name: str, frozen: torch.Tensor) -> torch.Tensor:
+        """The memory of a frozen parameter, without a copy, as bytes where libddp does not know its element type. The program may put other
+        data in its place, as with the second encoder of MoCo: libddp's memory is this one then, and a copy."""
+        alias = self._stages[name] = frozen.detach()
+        return as_bytes(alias) if alias.dtype not in KNOWN_DTYPES and alias.is_contiguous() else in_memory_order(alias)
+
     def take(self) -> None:
         """Copy the module's buffers to libddp's memory."""
-        for name, buffer, stage in self._pairs():
+        for _, buffer, stage in self._pairs():
             stage.copy_(buffer)
 
     def give(self) -> None:
@@ -48,16 +55,18 @@ class Buffers:
         self.followed = True
 
     def _pairs(self) -> Iterable[tuple]:
-        now = dict(self.module.named_buffers(remove_duplicate=False))
+        now: dict[str, torch.Tensor] = dict(self.module.named_buffers(remove_duplicate=False))
         for name in (now.keys() - self._stages.keys() - self._ignored) & self.module.state_dict(keep_vars=True).keys():
             raise InvalidStateError(f"buffer {name!r} was registered after the module was wrapped, so checkpoints and check() lack it: "
                                     "wrap the module again")
+        now.update(self.module.named_parameters(remove_duplicate=False))
         for name, stage in self._stages.items():
             buffer = now.get(name)
-            if buffer is None:
-                continue  # it is gone: its last value stays in checkpoints
+            if buffer is None or (buffer.data_ptr(), buffer.stride()) == (stage.data_ptr(), stage.stride()) and buffer.shape == stage.shape:
+                continue  # it is gone, and its last value stays in checkpoints; or it is libddp's memory itself
             if (buffer.shape, buffer.dtype) != (stage.shape, stage.dtype):
-                raise InvalidStateError(f"buffer {name!r} is {_about(buffer)} now and was {_about(stage)} when the module was wrapped: wrap "
+                what = "parameter" if isinstance(buffer, torch.nn.Parameter) else "buffer"
+                raise InvalidStateError(f"{what} {name!r} is {_about(buffer)} now and was {_about(stage)} when the module was wrapped: wrap "
                                         "the module again, or keep its shape and element type")
             yield name, buffer.detach(), stage
 

@@ -28,8 +28,9 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ._enums import Drift, choose
+from ._enums import Drift, PassMode, choose
 from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._model import Model
@@ -48,7 +49,7 @@ from ._torch_optim import AdamW as AdamW
 from ._torch_ranks import Ranks, Sending
 from ._torch_sparse import SparseGradients
 from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import KNOWN_DTYPES, WRAPPERS, Buffers, as_bytes, look, name_of, to_send
+from ._torch_tensors import WRAPPERS, Buffers, look, name_of, to_send
 from ._torch_unfinished import Unfinished, is_incomplete
 
 _Theirs = torch.nn.parallel.DistributedDataParallel
@@ -228,11 +229,12 @@ class DistributedDataParallel(_Theirs):
             elif parameter.requires_grad:
                 self.model.add_parameter(name, in_memory_order(parameter))
             else:
-                is_bytes = parameter.dtype not in KNOWN_DTYPES and parameter.is_contiguous()  # that are only sent
-                self.model.add_buffer(name, as_bytes(parameter.detach()) if is_bytes else in_memory_order(parameter))
+                self.model.add_buffer(name, self._replicated.keep(name, parameter))
             trained += parameter.requires_grad
             if is_reordered(parameter):
-                self.model._watch_view(parameter, f"parameter {name!r}")
+                self.model._in_other_order = f"parameter {name!r}"
+                if parameter.requires_grad:
+                    self.model._watch(parameter, f"parameter {name!r}")
         for name, buffer in self.module.named_buffers():
             if name not in self.parameters_to_ignore:
                 self.model.add_buffer(name, self._replicated.stage(name, buffer))
@@ -243,6 +245,7 @@ class DistributedDataParallel(_Theirs):
         self.model.mirror(self._replicated)
         if self._options.get("own_values"):
             self._use_own_values()
+        self._memory = [p.detach() for p in self._parameters_lent]  # stays until they are lent again, also where their data are replaced
 
     def _use_own_values(self) -> None:
         """The parameters are libddp's memory from now on, where ranks of a host reach each other's."""
@@ -344,6 +347,7 @@ class DistributedDataParallel(_Theirs):
         number = self._buckets.number_of(bucket, buffer, len(self._pending) if learns else None)
         future = torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
         self._open_pass()
+        self._expects = True  # also where the program has prepared the Reducer itself, as Lightning does for a backward() within forward()
         self._pending.append((future, number, buffer))
         self._buckets.bring(number, buffer)
         used = None if not self._allows_unused else self._seen if self._used is None else self._used
@@ -359,7 +363,8 @@ class DistributedDataParallel(_Theirs):
             if (alive := optimizer()) is not None:
                 alive.before_pass()
         self._begun, self._must_reset = False, True  # unless it opens
-        self.model.begin_backward()
+        # A forward() may put other data into parameters (a largest norm): they are lent again at the next one.
+        self.model._open(PassMode.REDUCE, may_have_moved=not (self._replicated.followed or self._options.get("check_every")))
         self._open, self._must_reset = True, False
 
     def _on_begin(self, gradient: torch.Tensor) -> None:  # noqa: ARG002
@@ -431,7 +436,10 @@ class DistributedDataParallel(_Theirs):
         self._reduced += 1
         self._unsettled = factor
         self._after = _Call(self, "_go_on")
-        torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
+        except RuntimeError:  # the program has ended the first pass of a static graph itself, when backward() had returned, as Lightning does
+            self._handles.append(register_optimizer_step_pre_hook(_Call(self, "_go_on")))
 
     def _mark_rest(self) -> tuple[set[int], str]:
         """What comes at no hook of a bucket. Returns the parameters that have no gradient and should, and what PyTorch says of them."""
@@ -491,8 +499,10 @@ class DistributedDataParallel(_Theirs):
         self.model.scale_grad(self.group.size / contributors, stream=self._stream())
         return self.group.size / contributors
 
-    def _go_on(self) -> None:
+    def _go_on(self, *_: Any) -> None:
         """PyTorch has written p.grad."""
+        if self._after is None:
+            return
         self._after = None
         if self._end is not None and self._end() is not None:  # within a reentrant checkpoint: no gradient may come any more
             self._given = [None if p.grad is None else Given(p.grad) for p in self._parameters_lent]
@@ -669,6 +679,7 @@ class DistributedDataParallel(_Theirs):
         for handle in self._handles:
             handle.remove()
         self._buckets.close()
+        self._memory.clear()
         for parameter in self._parameters_lent if self._options.get("own_values") else ():
             parameter.data = parameter.data.clone()
         self.model.__exit__()  # what is left of its gradients takes it along
@@ -680,7 +691,7 @@ class DistributedDataParallel(_Theirs):
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent",
+_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent", "_memory",
                "_replicated", "_sparse", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given",
                "_unfinished", "_unsettled", "_late", "_number"}
 _numbers = itertools.count()  # of wrappers, in the order in which all ranks make them

@@ -135,6 +135,43 @@ for do in (two_forwards, penalty, attack):
 both(pair, generator_and_discriminator, plain)
 """)
 
+    def test_backward_within_forward(self):
+        """As Lightning does with manual optimization: the program prepares the Reducer, for any number of passes in one forward()."""
+        self.run_ranks("""
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.parts, self.wrapper, self.passes, self.is_first = nn.ModuleList(nn.Linear(3, 3) for _ in range(3)), [], 3, True
+    def forward(self, x):
+        wrapper, = self.wrapper
+        for turn in range(self.passes):
+            hidden = x
+            for part in self.parts[:2] if wrapper.find_unused_parameters and turn == 1 else self.parts:
+                hidden = torch.tanh(part(hidden))
+            loss = hidden.pow(2).mean() * (turn + 1)
+            wrapper.reducer._rebuild_buckets()
+            wrapper.reducer.prepare_for_backward([loss] if wrapper.find_unused_parameters and not wrapper.static_graph else [])
+            wrapper.require_forward_param_sync = True
+            loss.backward()
+            if wrapper.static_graph and self.is_first:
+                wrapper.reducer._delay_all_reduce()
+                self.is_first = False
+        wrapper.require_backward_grad_sync = False
+        return loss
+def train(wrappers, step):
+    wrapper, = wrappers
+    wrapper.module.wrapper = wrappers
+    wrapper(x(step))
+    wrapper.require_backward_grad_sync = True
+both(lambda: [Steps()], train, WAYS[:4])
+def with_static_graph(wrappers, step):
+    wrapper, = wrappers
+    wrapper.module.passes = 1
+    train(wrappers, step)
+both(lambda: [Steps()], with_static_graph, WAYS[4:])
+""")
+
     def test_outputs_and_checkpoints(self):
         self.run_ranks("""
 import dataclasses

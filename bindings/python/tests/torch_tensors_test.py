@@ -150,6 +150,50 @@ for dtype in dtypes:
         wrapped.close()
 """)
 
+    def test_frozen_parameters_whose_data_are_replaced(self):
+        """In each forward, as the second encoder of MoCo; also beside libddp's kernels, and with axes in another order."""
+        self.run_ranks("""
+class Second(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(rank)
+        self.linear, self.key = nn.Linear(3, 2), nn.Linear(3, 2).requires_grad_(False)
+    def forward(self, x):
+        for p, q in zip(self.linear.parameters(), self.key.parameters()):
+            q.data = q.data * 0.5 + p.data * 0.5
+        return self.linear(x) - self.key(x)
+for options in (None, dict(), dict(shard=True)):
+    net = DDP(Second())
+    if options is None:
+        optimizer = libddp.torch.AdamW(net.parameters(), lr=0.1)
+    else:
+        optimizer = libddp.torch.AdamW(net.parameters(), lr=0.1, **options)
+        optimizer.own
+    for step in range(3):
+        optimizer.zero_grad()
+        net(x).pow(2).sum().backward()
+        optimizer.step()
+    net.model.check_replicas()
+    equal_on_all_ranks(*net.module.parameters())
+    value = net.module.key.weight.detach().clone()
+    libddp.State(net.model).save("second.st")
+    net.module.key.weight.data = torch.zeros(2, 3)
+    libddp.State(net.model).load("second.st")
+    assert torch.equal(net.module.key.weight, value)
+    net.module.key.weight.data = torch.zeros(5)
+    with fails(libddp.InvalidStateError, "parameter 'key.weight' is float32 [5] now and was float32 [2, 3]"):
+        libddp.State(net.model).save("second.st")
+    net.close()
+module = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Conv2d(3, 1, 2)).to(memory_format=torch.channels_last)
+module[0].requires_grad_(False)
+net = DDP(module)
+for step in range(2):
+    module[0].weight.data = torch.full_like(module[0].weight, step + 1.0)
+    net(torch.ones(1, 2, 4, 4)).sum().backward()
+net.model.check_replicas()
+assert module[0].weight.eq(2).all()
+""")
+
     def test_a_checkpoint_holds_the_values_of_now(self):
         self.run_ranks("""
 net = DDP(Net(avg=torch.zeros(3), seen=torch.zeros((), dtype=torch.int64)))
@@ -250,6 +294,29 @@ for odd, words in ((whole.view(-1), ("float32 [6]", "float32 [2, 3]")), (whole[:
     net.module.linear.weight.data = odd                # at the same place
     with fails(libddp.TensorError, "'linear.weight'", *words):
         libddp.State(net.model).save("odd.st")
+""")
+
+    def test_moved_within_a_forward(self):
+        """No error, unless libddp's kernels or check_every read the values; and State has what is there now, or says why not."""
+        self.run_ranks("""
+class Bounded(nn.Linear):
+    def forward(self, x):
+        self.weight.data = torch.renorm(self.weight.data, 2, 0, 0.5)
+        return super().forward(x)
+torch.manual_seed(3)
+net = DDP(Bounded(3, 2))
+for step in range(3):
+    net.zero_grad()
+    net(x).sum().backward()
+    with torch.no_grad():
+        net.module.weight -= net.module.weight.grad
+equal_on_all_ranks(net.module.weight)
+with fails(libddp.TensorError, "was moved"):
+    libddp.State(net.model).save("bounded.st")
+for make in (lambda: DDP(Bounded(3, 2), check_every=1), lambda: (net := DDP(Bounded(3, 2)), libddp.torch.SGD(net.parameters(), lr=0.1).own)[0]):
+    net = make()
+    with fails(libddp.TensorError, "was moved"):
+        net(x).sum().backward()
 """)
 
     def test_replaced_added_or_unfrozen(self):
