@@ -19,8 +19,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
+#include "control/message_wait.hpp"
 #include "control/user_call.hpp"
 #include "os/clock.hpp"
 
@@ -36,14 +38,16 @@ inline constexpr int32_t kRequestChannel = kMostChannels - 1;
 
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
 struct BlockedCall {
-  enum class Exchange : uint8_t { kCollective = 1, kGather = 2 };
+  enum class Exchange : uint8_t { kCollective = 1, kGather = 2, kMessage = 3 };  // of a message, this rank's own number
   UserCall call = UserCall::kNone;
   Exchange exchange = Exchange::kCollective;
   uint64_t number = 0;                                // of the exchange that it waits in
   std::array<uint64_t, kMostChannels> collectives{};  // that this rank has joined, by channel; UINT64_MAX: a thread of the
                                                       // library joins what is started
   uint64_t gathers = 0;
-  int32_t channel = 0;  // of the collective that it waits in
+  int32_t channel = 0;      // of the collective that it waits in
+  bool settled = false;     // no other thread of this rank begins a message, or a collective call, while it waits;
+  MessageState messages{};  // then this holds. What is awaited is what it waits for, if it waits for a message
 
   /// Of the sequence in which `waiting` waits: how many exchanges this rank has joined.
   [[nodiscard]] uint64_t joined_where(const BlockedCall& waiting) const noexcept {
@@ -60,6 +64,7 @@ struct Whereabouts {
   bool in_call = false;             // it has not returned from it
   int32_t awaits = -1;              // rank whose data it waits for over a link; -1: none
   uint64_t moved = 0;               // changes while data comes or goes
+  int32_t awaits_message = -1;      // rank that it sends a message to or receives one from; -1: none, or any
 };
 
 class CallState {
@@ -135,12 +140,27 @@ class CallState {
   class InMessage {
    public:
     InMessage(CallState& state, UserCall call) noexcept : state_(state) {
-      state.messages_.fetch_add(1);
+      state.messages_.inside.fetch_add(1);
       if (state.inside_.load(std::memory_order_relaxed) == 0) state.last_.store(call, std::memory_order_relaxed);
     }
-    ~InMessage() { state_.messages_.fetch_sub(1); }
+    ~InMessage() { state_.messages_.inside.fetch_sub(1); }
     InMessage(const InMessage&) = delete;
     InMessage& operator=(const InMessage&) = delete;
+
+   private:
+    CallState& state_;
+  };
+
+  /// This thread waits for a message without a limit of its own, in this call.
+  class WaitingForMessage {
+   public:
+    WaitingForMessage(CallState& state, UserCall call) noexcept : state_(state) {
+      const uint64_t number = state.messages_.waits.fetch_add(1) + 1;
+      state.messages_.waits_in.store(number << kCallBits | static_cast<uint64_t>(call));
+    }
+    ~WaitingForMessage() { state_.messages_.waits_in.store(0); }
+    WaitingForMessage(const WaitingForMessage&) = delete;
+    WaitingForMessage& operator=(const WaitingForMessage&) = delete;
 
    private:
     CallState& state_;
@@ -188,9 +208,12 @@ class CallState {
 
   /// This thread waits for data of this rank, or no more (-1); of several threads the last one counts.
   void await(int32_t rank) noexcept { awaits_.store(rank, std::memory_order_relaxed); }
+  /// The same of a message.
+  void await_message(int32_t rank) noexcept { messages_.awaits.store(rank, std::memory_order_relaxed); }
   /// Data was received or sent: any number that is not 0.
   void data_moved(uint64_t number) noexcept { moved_.fetch_add(number, std::memory_order_relaxed); }
   [[nodiscard]] int32_t awaits() const noexcept { return awaits_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int32_t awaits_message() const noexcept { return messages_.awaits.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
 
   /// This rank joins the n-th collective of a channel, or gather. One thread at a time each.
@@ -212,7 +235,16 @@ class CallState {
   /// Is this the thread that is in the call? If not, it works on a backward pass.
   [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
   /// Threads that are in calls.
-  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages_.load(); }
+  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages_.inside.load(); }
+
+  /// The program has promised that one thread at a time uses the group: its waits for messages are looked at from now on.
+  /// NULL: no more, and none is being looked at when this returns.
+  void set_message_look(MessageLook* look) noexcept {
+    const std::lock_guard lock(messages_.mutex);
+    messages_.look = look;
+  }
+  /// Posted sends whose tensors are not ready: a thread of the library begins them.
+  void set_unsent(size_t sends) noexcept { messages_.unsent.store(sends); }
 
   /// Publishes this group's data for observers outside the process; NULL: none.
   [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
@@ -222,9 +254,13 @@ class CallState {
 
   /// What the rank waits in, if one thread is in a call and can only wait for other ranks. What is returned was
   /// true at one moment.
-  [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
+  [[nodiscard]] std::optional<BlockedCall> blocked() const;
 
  private:
+  [[nodiscard]] std::optional<BlockedCall> blocked_in_exchange() const;
+  [[nodiscard]] std::optional<BlockedCall> blocked_in_message() const;
+  void add_joined(BlockedCall& blocked) const noexcept;
+  void add_messages(BlockedCall& blocked) const;
   void tell_watch(UserCall call) const noexcept;  // kNone: it has returned
 
   // A wait as one word: what for (a BlockedCall::Exchange, or kForQueue), the channel, the number.
@@ -237,7 +273,17 @@ class CallState {
   }
 
   std::atomic<int32_t> inside_{0};
-  std::atomic<int32_t> messages_{0};  // threads that send or receive one
+  static constexpr uint64_t kCallBits = 16;
+  struct Messages {
+    std::atomic<int32_t> inside{0};     // threads that send or receive one
+    std::atomic<uint64_t> waits{0};     // for one, so far
+    std::atomic<uint64_t> waits_in{0};  // number of the wait, call; 0: no thread waits
+    std::atomic<size_t> unsent{0};
+    std::atomic<int32_t> awaits{-1};
+    mutable std::mutex mutex;  // guards what follows
+    MessageLook* look = nullptr;
+  };
+  Messages messages_;
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<UserCall> last_{UserCall::kNone};
