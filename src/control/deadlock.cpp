@@ -43,16 +43,16 @@ class Stuck {
   [[nodiscard]] const BlockedCall& at(int32_t rank) const noexcept { return *ranks_[static_cast<size_t>(rank)]; }
   /// Does one that is left wait for the other one?
   [[nodiscard]] bool waits_for(int32_t rank, int32_t other) const noexcept {
-    if (rank == other || !has(other)) return false;
+    if (!has(other)) return false;
     const BlockedCall& waiting = at(rank);
     if (!waits_for_message(waiting)) return !has_joined(at(other), waiting);
     const int32_t awaited = waiting.messages.awaited.peer;
-    return awaited == other || awaited == kAnyRank;
+    return rank != other && (awaited == other || awaited == kAnyRank);
   }
   /// -1: nobody.
   [[nodiscard]] int32_t first_awaited(int32_t rank) const noexcept {
     for (int32_t other = 0; other < size_; ++other)
-      if (waits_for(rank, other)) return other;
+      if (other != rank && waits_for(rank, other)) return other;
     return -1;
   }
   /// From a rank that waits for a message on to ranks that wait in a ring, the lowest first; empty if none does.

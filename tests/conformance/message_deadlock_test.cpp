@@ -243,7 +243,7 @@ ddp_case_on(kEveryHostPath, traffic_of_all_kinds_is_no_reason) {
     for (int turn = 0; turn < 2000; ++turn) {
       const int next = (rank + 1) % 4, before = (rank + 3) % 4;
       const int64_t count = 1 + static_cast<int64_t>(same() % static_cast<unsigned>(turn % 3 == 0 ? kLarge : 2000));
-      const unsigned kind = same() % 6;
+      const auto kind = same() % 6;
       if (own() % 100 == 0) std::this_thread::sleep_for(milliseconds(own() % 400));
       RequestPtr request;
       if (kind == 0) {
