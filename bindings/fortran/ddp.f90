@@ -1682,7 +1682,8 @@ contains
   ! Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
   ! another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
   ! copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-  ! PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+  ! PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+  ! DDP_PORT_RANGE is free). Since 0.1.
   subroutine ddp_group_send(group, tensor, peer, tag, stream, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: tensor

@@ -4,7 +4,7 @@
 //
 // Messages are looked at only where the program has promised that one thread at a time uses the group (group option
 // `one_thread`). Else a thread that the library has never seen might send later what the others wait for.
-// Threads: as each says. Tested by unit/control/deadlock_test.cpp and conformance/message_deadlock_test.cpp.
+// Threads: any. Tested by unit/control/message_deadlock_test.cpp and conformance/message_deadlock_test.cpp.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace ddp::bootstrap {
 /// In the place of a rank: any other one.
 inline constexpr int32_t kAnyRank = -1;
 
-/// Streams of one rank that are told. A rank with more of them is not taken to wait for a message.
+/// Streams of one rank in its report, at most. A rank with more of them is not taken to wait for a message.
 inline constexpr size_t kMostStreams = 256;
 
 /// The two streams between this rank and another one, as this rank sees them.

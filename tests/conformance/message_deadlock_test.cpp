@@ -45,7 +45,7 @@ void run_at_with(Path path, int size, int32_t one_thread, const Body& body) {
   });
 }
 
-/// All ranks are told of those that wait, well before the group's time limit of 20 s.
+/// All ranks get the error, well before the group's time limit of 20 s.
 void expect_found(Path path, int size, const std::vector<std::string>& words, const Body& body) {
   run_at_with(path, size, 1, [&](group::Group& group, int rank) {
     group.barrier();
@@ -80,7 +80,7 @@ ddp_case_on(kEveryHostPath, two_receives_that_cross_are_found) {
         });
 }
 
-/// The third one is told at its next call.
+/// The third one gets the error at its next call.
 ddp_case_on(kEveryHostPath, two_that_wait_are_found_while_a_third_computes) {
   expect_found(path, 3,
                {"waits in ddp_group_receive for a message of rank 2 with tag 1", "rank 2 (", "of rank 1 with tag 2"},
@@ -277,7 +277,7 @@ ddp_case_on(kEveryHostPath, traffic_of_all_kinds_is_no_reason) {
   });
 }
 
-/// The text says for whom the other one waits.
+/// The text has the rank behind the other one.
 ddp_case_on(kEveryHostPath, a_late_message_is_reported_with_those_behind) {
   if (3 < row_of(path).least) return;
   run_at(path, 3, [](const std::string& place, ddp_group_options options, int rank) {

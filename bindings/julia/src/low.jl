@@ -755,7 +755,8 @@ from a function that the library has called.
 Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
 another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
 copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+DDP_PORT_RANGE is free). Since 0.1.
 """
 function ddp_group_send(group, tensor, peer, tag, stream)
     return ccall((:ddp_group_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Cvoid}), group,

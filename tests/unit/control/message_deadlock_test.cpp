@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks with small programs of messages and collectives, run in random orders, with every mixture of old and new reports: a
-// rank that a verdict names never gets out of its wait, and when no rank can go on there is a verdict.
+// rank that a verdict names never gets out of its wait, and when nothing can happen any more there is a verdict.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -131,7 +131,8 @@ struct World {
 
   /// Each is a thing that can happen now; false: nothing can.
   bool step(std::mt19937& random) {
-    std::vector<std::pair<int32_t, int32_t>> can;  // rank; whom it reads from, itself: it begins, or ends a collective
+    std::vector<std::pair<int32_t, int32_t>>
+        can;  // rank; the one that it reads from, itself: it begins, or ends a collective
     for (int32_t rank = 0; rank < size(); ++rank) {
       const bool all =
           std::all_of(ranks.begin(), ranks.end(), [&](const Rank& each) { return each.joined >= of(rank).joined; });

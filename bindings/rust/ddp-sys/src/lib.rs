@@ -1225,7 +1225,8 @@ extern "C" {
     /// Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
     /// another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
     /// copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-    /// PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+    /// PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+    /// DDP_PORT_RANGE is free). Since 0.1.
     pub fn ddp_group_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, stream: *mut c_void) -> ddp_status;
 
     /// Receive a tensor that another rank sends with the same tag, type and number of elements.
