@@ -52,15 +52,15 @@ std::optional<BlockedCall> CallState::blocked_in_exchange() const {
 
 // The message and the streams are those of one moment at which the wait lasts.
 std::optional<BlockedCall> CallState::blocked_in_message() const {
-  const uint64_t wait = messages_.waits_in.load();
+  const uint64_t wait = messages.now();
   if (wait == 0) return std::nullopt;
   BlockedCall blocked;
-  blocked.call = static_cast<UserCall>(wait & ((uint64_t{1} << kCallBits) - 1));
+  blocked.call = MessageWaits::call_of(wait);
   blocked.exchange = BlockedCall::Exchange::kMessage;
-  blocked.number = wait >> kCallBits;
+  blocked.number = wait;
   add_joined(blocked);
   add_messages(blocked);
-  const bool same = messages_.waits_in.load() == wait && inside_.load() == 0;
+  const bool same = messages.now() == wait && inside_.load() == 0;
   return same && blocked.settled && blocked.messages.awaited.any ? std::optional(std::move(blocked)) : std::nullopt;
 }
 
@@ -71,13 +71,11 @@ void CallState::add_joined(BlockedCall& blocked) const noexcept {
 }
 
 // Posted collectives may exchange messages, so the thread that works on them has to sleep in one that ranks have not joined.
-// A posted send that was begun is among the messages that the look sees, so it is asked afterwards.
 void CallState::add_messages(BlockedCall& blocked) const {
-  const std::lock_guard lock(messages_.mutex);
-  if (messages_.look == nullptr || messages_.unsent.load() != 0 || inside() != 1) return;
   const bool in_request = blocked.exchange == BlockedCall::Exchange::kCollective && blocked.channel == kRequestChannel;
-  if (blocked.collectives[static_cast<size_t>(kRequestChannel)] == UINT64_MAX && !in_request) return;
-  blocked.settled = messages_.look->look(blocked.messages) && inside() == 1;
+  const bool works = blocked.collectives[static_cast<size_t>(kRequestChannel)] == UINT64_MAX && !in_request;
+  if (works || inside() != 1) return;
+  blocked.settled = messages.look(blocked.messages) && inside() == 1;
   if (!blocked.settled) blocked.messages = MessageState();
 }
 

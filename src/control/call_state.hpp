@@ -19,7 +19,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "control/message_wait.hpp"
@@ -140,27 +139,12 @@ class CallState {
   class InMessage {
    public:
     InMessage(CallState& state, UserCall call) noexcept : state_(state) {
-      state.messages_.inside.fetch_add(1);
+      state.messages.enter();
       if (state.inside_.load(std::memory_order_relaxed) == 0) state.last_.store(call, std::memory_order_relaxed);
     }
-    ~InMessage() { state_.messages_.inside.fetch_sub(1); }
+    ~InMessage() { state_.messages.leave(); }
     InMessage(const InMessage&) = delete;
     InMessage& operator=(const InMessage&) = delete;
-
-   private:
-    CallState& state_;
-  };
-
-  /// This thread waits for a message without a limit of its own, in this call.
-  class WaitingForMessage {
-   public:
-    WaitingForMessage(CallState& state, UserCall call) noexcept : state_(state) {
-      const uint64_t number = state.messages_.waits.fetch_add(1) + 1;
-      state.messages_.waits_in.store(number << kCallBits | static_cast<uint64_t>(call));
-    }
-    ~WaitingForMessage() { state_.messages_.waits_in.store(0); }
-    WaitingForMessage(const WaitingForMessage&) = delete;
-    WaitingForMessage& operator=(const WaitingForMessage&) = delete;
 
    private:
     CallState& state_;
@@ -208,12 +192,9 @@ class CallState {
 
   /// This thread waits for data of this rank, or no more (-1); of several threads the last one counts.
   void await(int32_t rank) noexcept { awaits_.store(rank, std::memory_order_relaxed); }
-  /// The same of a message.
-  void await_message(int32_t rank) noexcept { messages_.awaits.store(rank, std::memory_order_relaxed); }
   /// Data was received or sent: any number that is not 0.
   void data_moved(uint64_t number) noexcept { moved_.fetch_add(number, std::memory_order_relaxed); }
   [[nodiscard]] int32_t awaits() const noexcept { return awaits_.load(std::memory_order_relaxed); }
-  [[nodiscard]] int32_t awaits_message() const noexcept { return messages_.awaits.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
 
   /// This rank joins the n-th collective of a channel, or gather. One thread at a time each.
@@ -235,22 +216,16 @@ class CallState {
   /// Is this the thread that is in the call? If not, it works on a backward pass.
   [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
   /// Threads that are in calls.
-  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages_.inside.load(); }
-
-  /// The program has promised that one thread at a time uses the group: its waits for messages are looked at from now on.
-  /// NULL: no more, and none is being looked at when this returns.
-  void set_message_look(MessageLook* look) noexcept {
-    const std::lock_guard lock(messages_.mutex);
-    messages_.look = look;
-  }
-  /// Posted sends whose tensors are not ready: a thread of the library begins them.
-  void set_unsent(size_t sends) noexcept { messages_.unsent.store(sends); }
+  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages.inside(); }
 
   /// Publishes this group's data for observers outside the process; NULL: none.
   [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
   /// Once, while no thread is in a call.
   void set_watch(std::shared_ptr<trace::Watch> watch) noexcept;
   [[nodiscard]] const std::shared_ptr<trace::Watch>& shared_watch() const noexcept { return owned_watch_; }
+
+  /// This thread sends or receives messages, or waits for one.
+  MessageWaits messages;
 
   /// What the rank waits in, if one thread is in a call and can only wait for other ranks. What is returned was
   /// true at one moment.
@@ -273,17 +248,6 @@ class CallState {
   }
 
   std::atomic<int32_t> inside_{0};
-  static constexpr uint64_t kCallBits = 16;
-  struct Messages {
-    std::atomic<int32_t> inside{0};     // threads that send or receive one
-    std::atomic<uint64_t> waits{0};     // for one, so far
-    std::atomic<uint64_t> waits_in{0};  // number of the wait, call; 0: no thread waits
-    std::atomic<size_t> unsent{0};
-    std::atomic<int32_t> awaits{-1};
-    mutable std::mutex mutex;  // guards what follows
-    MessageLook* look = nullptr;
-  };
-  Messages messages_;
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<UserCall> last_{UserCall::kNone};

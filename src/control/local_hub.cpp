@@ -211,8 +211,8 @@ class Hub {
 
   Whereabouts whereabouts(int32_t rank) const {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-    return {slot.pass.load(),    slot.bucket.load(), slot.calls.last(),          slot.calls.inside() > 0,
-            slot.calls.awaits(), slot.calls.moved(), slot.calls.awaits_message()};
+    return {slot.pass.load(),    slot.bucket.load(), slot.calls.last(),           slot.calls.inside() > 0,
+            slot.calls.awaits(), slot.calls.moved(), slot.calls.messages.awaits()};
   }
 
   std::string describe_progress(int32_t rank) const {

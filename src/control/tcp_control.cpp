@@ -198,7 +198,7 @@ Whereabouts TcpControl::whereabouts() const {
           own_calls().inside() > 0,
           own_calls().awaits(),
           own_calls().moved(),
-          own_calls().awaits_message()};
+          own_calls().messages.awaits()};
 }
 
 // ---- the control thread

@@ -112,7 +112,7 @@ RequestPtr MessageRequests::watch(const PostedPtr& posted) {
 
 void MessageRequests::count_sends() noexcept {
   not_begun_.store(sends_.size());
-  calls_.set_unsent(sends_.size());
+  calls_.messages.set_unsent(sends_.size());
 }
 
 /// Those whose turn it is, and whose tensors are ready.
@@ -202,8 +202,8 @@ bool MessageRequests::stay(Posted& request, int64_t ms) {
     Waits& operator=(const Waits&) = delete;
   } const waits(waiting_);
   if (ms == 0) return look(request);
-  std::optional<CallState::WaitingForMessage> waiting;  // with a limit this rank goes on by itself
-  if (ms < 0) waiting.emplace(calls_, request.call());
+  std::optional<bootstrap::MessageWaits::Waiting> waiting;  // with a limit this rank goes on by itself
+  if (ms < 0) waiting.emplace(calls_.messages, request.call());
   const os::Deadline end = os::Deadline::in_ms(ms);
   for (int32_t looks = 0; !request.ended(); ++looks) {
     const int64_t slice = end.is_never() ? kSliceMs : std::clamp<int64_t>(end.left_ms(), 1, kSliceMs);

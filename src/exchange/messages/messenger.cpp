@@ -32,9 +32,9 @@ Messenger::Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& contr
   for (int32_t peer = 0; peer < control.size(); ++peer) links_.emplace_back(peer, *streams_, queue_);
 }
 
-Messenger::~Messenger() { control_.calls().set_message_look(nullptr); }
+Messenger::~Messenger() { control_.calls().messages.set_look(nullptr); }
 
-void Messenger::let_watch() noexcept { control_.calls().set_message_look(this); }
+void Messenger::let_watch() noexcept { control_.calls().messages.set_look(this); }
 
 // Whoever holds the lock may wait for the thread that looks.
 bool Messenger::look(bootstrap::MessageState& state) {
@@ -57,13 +57,13 @@ class Messenger::Waiter {
   Waiter(Messenger& messenger, std::unique_lock<std::mutex>& lock, const RequestPtr& request) noexcept
       : messenger_(messenger), lock_(lock), request_(request.get()) {
     if (messenger_.waiters_++ == 0) messenger_.awaited_ = request_;
-    messenger_.control_.calls().await_message(request->peer);
+    messenger_.control_.calls().messages.await(request->peer);
   }
   ~Waiter() {
     if (!lock_.owns_lock()) lock_.lock();
     --messenger_.waiters_;
     if (messenger_.awaited_ == request_) messenger_.awaited_ = nullptr;
-    messenger_.control_.calls().await_message(-1);
+    messenger_.control_.calls().messages.await(-1);
   }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
