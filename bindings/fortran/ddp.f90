@@ -304,6 +304,10 @@ module ddp
     integer(c_int32_t) :: requests = 0
       ! 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so that the first
       ! one may be posted while a pass is open. 0 (default): with the first one. Equal on all ranks
+    integer(c_int32_t) :: one_thread = 0
+      ! 1: no thread of this rank makes a call on the group while another one is in one, except for ddp_group_abort.
+      ! Ranks that wait for each other in messages then get DIFFERENT_CALLS (see include/MESSAGES.md). 0 (default):
+      ! another thread may send later what they wait for, so they wait until TIMED_OUT. Each rank for itself
   end type
 
   integer(c_int32_t), parameter :: DDP_NO_COLOR = -1
@@ -1678,7 +1682,8 @@ contains
   ! Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
   ! another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
   ! copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-  ! PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+  ! PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+  ! DDP_PORT_RANGE is free). Since 0.1.
   subroutine ddp_group_send(group, tensor, peer, tag, stream, stat)
     type(ddp_group), intent(in) :: group
     type(ddp_tensor), intent(in) :: tensor

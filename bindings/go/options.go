@@ -32,6 +32,7 @@ type GroupOptions struct {
 	LastPort          int           // to this one
 	Requests          bool          // open the channel of posted collectives with the group; equal on all ranks
 	ConnectAll        bool          // make all connections for messages with the group; equal on all ranks
+	OneThread         bool          // one goroutine at a time uses the group: ranks that wait for each other in messages find out
 	Links             Links         // LinksAuto: encrypted between hosts; equal on all ranks
 
 	// NCCLComm is an ncclComm_t of the same ranks that is lent to the group, which never ends it; all ranks lend one, or none.
@@ -56,7 +57,7 @@ func (o *GroupOptions) fields(c low.Ddp_group_options) []field {
 		truth(&o.Reproducible, c.GetReproducible, c.SetReproducible), truth(&o.Recoverable, c.GetRecoverable, c.SetRecoverable),
 		number(&o.VirtualRanks, c.GetVirtual_ranks, c.SetVirtual_ranks), truth(&o.ConnectAll, c.GetConnect_all, c.SetConnect_all),
 		number(&o.Links, c.GetLinks, c.SetLinks),
-		truth(&o.Requests, c.GetRequests, c.SetRequests),
+		truth(&o.Requests, c.GetRequests, c.SetRequests), truth(&o.OneThread, c.GetOne_thread, c.SetOne_thread),
 		{func() {}, func() {
 			if o.Join { // otherwise DDP_JOIN decides
 				c.SetJoin(1)

@@ -79,6 +79,10 @@ typedef struct ddp_group_options {
   int32_t requests;      /**< 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so
                             that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on
                             all ranks */
+  int32_t one_thread;    /**< 1: no thread of this rank makes a call on the group while another one is in one, except for
+                            ddp_group_abort. Ranks that wait for each other in messages then get DIFFERENT_CALLS (see
+                            include/MESSAGES.md). 0 (default): another thread may send later what they wait for, so they wait
+                            until TIMED_OUT. Each rank for itself */
 } ddp_group_options;
 
 /**

@@ -11,6 +11,12 @@
  * that is on the stream, and one that receives waits for the message alone. Kernels of NCCL are used by ddp_group_reduce
  * only. INVALID_STATE: the stream is being captured into a CUDA graph. NOT_SUPPORTED: a tensor on a GPU without the module
  * for GPUs.
+ *
+ * Ranks that wait for each other in messages wait until TIMED_OUT, because another thread of theirs may send later. With the
+ * group option `one_thread` = 1 a rank promises that there is none. Ranks with this option that can never continue get
+ * DIFFERENT_CALLS within half a second, which names their calls: in ddp_group_send, ddp_group_receive or ddp_request_wait
+ * without a limit, or in a collective call or the end of a pass. Not found: ranks that wait with a limit or in
+ * ddp_request_wait_any, and a sender of small messages whose receiver reads none.
  */
 #ifndef DDP_MESSAGES_H
 #define DDP_MESSAGES_H
@@ -37,7 +43,8 @@ extern "C" {
  * Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
  * another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
  * copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
- * PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+ * PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+ * DDP_PORT_RANGE is free). Since 0.1.
  */
 DDP_API ddp_status ddp_group_send(ddp_group *group, const ddp_tensor *tensor, int32_t peer, int64_t tag, void *stream);
 

@@ -99,6 +99,8 @@ void check_options(const ddp_group_options& options, const char* function) {
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: links is %d; it is 0 to 2", function, static_cast<int>(options.links));
   if (options.requests != 0 && options.requests != 1)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: requests is %d; it is 0 or 1", function, options.requests);
+  if (options.one_thread != 0 && options.one_thread != 1)
+    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: one_thread is %d; it is 0 or 1", function, options.one_thread);
   if (options.virtual_ranks < 0)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "%s: virtual_ranks is %d; it is the number of parts of the global batch, or 0 for none", function,

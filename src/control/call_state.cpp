@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/call_state.hpp"
 
+#include <utility>
+
+#include "core/attempt.hpp"
 #include "trace/watch.hpp"
 
 namespace ddp::bootstrap {
@@ -17,9 +20,13 @@ void CallState::tell_watch(UserCall call) const noexcept {
     watch()->enter(this, static_cast<int32_t>(call));
 }
 
+std::optional<BlockedCall> CallState::blocked() const {
+  return inside_.load() == 0 ? blocked_in_message() : blocked_in_exchange();
+}
+
 // The numbers of joined exchanges are read between two looks at the same wait. They do not change while it lasts, except by
 // buckets that other threads of the program complete, which no rank waits for before the wait is over.
-std::optional<BlockedCall> CallState::blocked() const noexcept {
+std::optional<BlockedCall> CallState::blocked_in_exchange() const {
   if (inside_.load() != 1) return std::nullopt;
   const uint64_t caller = caller_waits_.load();
   if (caller == 0) return std::nullopt;
@@ -36,23 +43,57 @@ std::optional<BlockedCall> CallState::blocked() const noexcept {
   blocked.number = where >> (kKindBits + kChannelBits);
   if (const UserCall asked = requested(); blocked.channel == kRequestChannel && asked != UserCall::kNone)
     blocked.call = asked;  // what it waits for says more than that it waits
+  add_joined(blocked);
+  add_messages(blocked);
+  const bool same =
+      caller_waits_.load() == caller && (!for_queue || queues_[channel].waits.load() == where) && inside_.load() == 1;
+  return same ? std::optional(std::move(blocked)) : std::nullopt;
+}
+
+// The message and the streams are those of one moment at which the wait lasts.
+std::optional<BlockedCall> CallState::blocked_in_message() const {
+  const uint64_t wait = messages.now();
+  if (wait == 0) return std::nullopt;
+  BlockedCall blocked;
+  blocked.call = MessageWaits::call_of(wait);
+  blocked.exchange = BlockedCall::Exchange::kMessage;
+  blocked.number = wait;
+  add_joined(blocked);
+  add_messages(blocked);
+  const bool same = messages.now() == wait && inside_.load() == 0;
+  return same && blocked.settled && blocked.messages.awaited.any ? std::optional(std::move(blocked)) : std::nullopt;
+}
+
+void CallState::add_joined(BlockedCall& blocked) const noexcept {
   for (size_t each = 0; each < collectives_.size(); ++each)
     blocked.collectives[each] = queues_[each].works.load(std::memory_order_acquire) ? UINT64_MAX : collectives_[each].load();
   blocked.gathers = gathers_.load();
-  const bool same =
-      caller_waits_.load() == caller && (!for_queue || queues_[channel].waits.load() == where) && inside_.load() == 1;
-  return same ? std::optional(blocked) : std::nullopt;
+}
+
+// Posted collectives may exchange messages, so the thread that works on them has to sleep in one that ranks have not joined.
+void CallState::add_messages(BlockedCall& blocked) const {
+  const bool in_request = blocked.exchange == BlockedCall::Exchange::kCollective && blocked.channel == kRequestChannel;
+  const bool works = blocked.collectives[static_cast<size_t>(kRequestChannel)] == UINT64_MAX && !in_request;
+  if (works || inside() != 1) return;
+  blocked.settled = messages.look(blocked.messages) && inside() == 1;
+  if (!blocked.settled) blocked.messages = MessageState();
 }
 
 std::optional<CallWatch::News> CallWatch::look(const CallState& state, int64_t now_ns) noexcept {
   if (now_ns - looked_ns_ < kLookNs) return std::nullopt;
   looked_ns_ = now_ns;
-  const std::optional<BlockedCall> now = state.blocked();
+  std::optional<BlockedCall> now;
+  static_cast<void>(try_to([&] { now = state.blocked(); }));  // without memory for it the rank is not blocked
   const bool lasts = now == seen_;
-  seen_ = now;
-  if (!lasts || now == told_) return std::nullopt;
-  told_ = now;
-  return News{now};
+  seen_ = std::move(now);
+  if (!lasts || seen_ == told_) return std::nullopt;
+  News news;
+  const auto tell = [&] {
+    news.blocked = seen_;
+    std::optional<BlockedCall> told = seen_;
+    told_.swap(told);
+  };
+  return try_to(tell).has_value() ? std::nullopt : std::optional(std::move(news));
 }
 
 }  // namespace ddp::bootstrap

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 
+#include "control/message_wait.hpp"
 #include "control/user_call.hpp"
 #include "os/clock.hpp"
 
@@ -36,14 +37,16 @@ inline constexpr int32_t kRequestChannel = kMostChannels - 1;
 
 /// What a rank waits in, and how far it has come. The caller's thread stays in the call until the exchange has all ranks.
 struct BlockedCall {
-  enum class Exchange : uint8_t { kCollective = 1, kGather = 2 };
+  enum class Exchange : uint8_t { kCollective = 1, kGather = 2, kMessage = 3 };  // of a message, this rank's own number
   UserCall call = UserCall::kNone;
   Exchange exchange = Exchange::kCollective;
   uint64_t number = 0;                                // of the exchange that it waits in
   std::array<uint64_t, kMostChannels> collectives{};  // that this rank has joined, by channel; UINT64_MAX: a thread of the
                                                       // library joins what is started
   uint64_t gathers = 0;
-  int32_t channel = 0;  // of the collective that it waits in
+  int32_t channel = 0;      // of the collective that it waits in
+  bool settled = false;     // no other thread of this rank begins a message, or a collective call, while it waits;
+  MessageState messages{};  // then this holds. What is awaited is what it waits for, if it waits for a message
 
   /// Of the sequence in which `waiting` waits: how many exchanges this rank has joined.
   [[nodiscard]] uint64_t joined_where(const BlockedCall& waiting) const noexcept {
@@ -60,6 +63,7 @@ struct Whereabouts {
   bool in_call = false;             // it has not returned from it
   int32_t awaits = -1;              // rank whose data it waits for over a link; -1: none
   uint64_t moved = 0;               // changes while data comes or goes
+  int32_t awaits_message = -1;      // rank that it sends a message to or receives one from; -1: none, or any
 };
 
 class CallState {
@@ -135,10 +139,10 @@ class CallState {
   class InMessage {
    public:
     InMessage(CallState& state, UserCall call) noexcept : state_(state) {
-      state.messages_.fetch_add(1);
+      state.messages.enter();
       if (state.inside_.load(std::memory_order_relaxed) == 0) state.last_.store(call, std::memory_order_relaxed);
     }
-    ~InMessage() { state_.messages_.fetch_sub(1); }
+    ~InMessage() { state_.messages.leave(); }
     InMessage(const InMessage&) = delete;
     InMessage& operator=(const InMessage&) = delete;
 
@@ -212,7 +216,7 @@ class CallState {
   /// Is this the thread that is in the call? If not, it works on a backward pass.
   [[nodiscard]] bool is_caller() const noexcept { return caller_.load(std::memory_order_relaxed) == pthread_self(); }
   /// Threads that are in calls.
-  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages_.load(); }
+  [[nodiscard]] int32_t inside() const noexcept { return inside_.load() + messages.inside(); }
 
   /// Publishes this group's data for observers outside the process; NULL: none.
   [[nodiscard]] trace::Watch* watch() const noexcept { return watch_.load(std::memory_order_relaxed); }
@@ -220,11 +224,18 @@ class CallState {
   void set_watch(std::shared_ptr<trace::Watch> watch) noexcept;
   [[nodiscard]] const std::shared_ptr<trace::Watch>& shared_watch() const noexcept { return owned_watch_; }
 
+  /// This thread sends or receives messages, or waits for one.
+  MessageWaits messages;
+
   /// What the rank waits in, if one thread is in a call and can only wait for other ranks. What is returned was
   /// true at one moment.
-  [[nodiscard]] std::optional<BlockedCall> blocked() const noexcept;
+  [[nodiscard]] std::optional<BlockedCall> blocked() const;
 
  private:
+  [[nodiscard]] std::optional<BlockedCall> blocked_in_exchange() const;
+  [[nodiscard]] std::optional<BlockedCall> blocked_in_message() const;
+  void add_joined(BlockedCall& blocked) const noexcept;
+  void add_messages(BlockedCall& blocked) const;
   void tell_watch(UserCall call) const noexcept;  // kNone: it has returned
 
   // A wait as one word: what for (a BlockedCall::Exchange, or kForQueue), the channel, the number.
@@ -237,7 +248,6 @@ class CallState {
   }
 
   std::atomic<int32_t> inside_{0};
-  std::atomic<int32_t> messages_{0};  // threads that send or receive one
   std::atomic<pthread_t> caller_{};
   std::atomic<UserCall> call_{UserCall::kNone};
   std::atomic<UserCall> last_{UserCall::kNone};

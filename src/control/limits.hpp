@@ -7,7 +7,7 @@
 
 namespace ddp::bootstrap::limits {
 
-inline constexpr uint32_t kProtocol = 14;  // raised whenever the frames change
+inline constexpr uint32_t kProtocol = 15;  // raised whenever the frames change
 
 inline constexpr size_t kBlobBytes = size_t{8} << 20;    // of one rank in a gather
 inline constexpr size_t kGatherBytes = size_t{1} << 30;  // of all ranks together

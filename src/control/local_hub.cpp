@@ -211,8 +211,8 @@ class Hub {
 
   Whereabouts whereabouts(int32_t rank) const {
     const MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-    return {slot.pass.load(),        slot.bucket.load(),  slot.calls.last(),
-            slot.calls.inside() > 0, slot.calls.awaits(), slot.calls.moved()};
+    return {slot.pass.load(),    slot.bucket.load(), slot.calls.last(),           slot.calls.inside() > 0,
+            slot.calls.awaits(), slot.calls.moved(), slot.calls.messages.awaits()};
   }
 
   std::string describe_progress(int32_t rank) const {
@@ -253,7 +253,7 @@ class Hub {
   void look_for_deadlock() {
     for (int32_t rank = 0; rank < size(); ++rank) {
       MemberSlot& slot = slots_[static_cast<size_t>(rank)];
-      if (const auto news = slot.watch.look(slot.calls, os::now_ns())) deadlocks_.report(rank, news->blocked);
+      if (auto news = slot.watch.look(slot.calls, os::now_ns())) deadlocks_.report(rank, std::move(news->blocked));
     }
     cause_ = deadlocks_.verdict();
     if (cause_.has_value()) changed_.notify_all();

@@ -203,7 +203,7 @@ void describe(auto& each, Is<ReplyError> auto& reply) {
 void describe(auto& each, Is<Whereabouts> auto& where) {
   each.number(where.bucket).number(where.pass);
   each.choice(where.call, UserCall::kNone, kLastUserCall).flag(where.in_call);
-  each.number(where.awaits).number(where.moved);
+  each.number(where.awaits).number(where.moved).number(where.awaits_message);
 }
 
 void describe(auto& each, Is<Beat> auto& beat) {
@@ -216,9 +216,15 @@ void describe(auto& each, Is<Beat> auto& beat) {
 void describe(auto& each, Is<BlockedCall> auto& blocked) {
   using Exchange = BlockedCall::Exchange;
   each.choice(blocked.call, UserCall::kNone, kLastUserCall)
-      .choice(blocked.exchange, Exchange::kCollective, Exchange::kGather);
+      .choice(blocked.exchange, Exchange::kCollective, Exchange::kMessage);
   each.choice(blocked.channel, uint8_t{0}, static_cast<uint8_t>(kMostChannels - 1));
   each.number(blocked.number).number(blocked.gathers).numbers(blocked.collectives);
+  auto& messages = blocked.messages;
+  each.flag(blocked.settled).flag(messages.reads).flag(messages.awaited.any).flag(messages.awaited.sends);
+  each.number(messages.awaited.peer).number(messages.awaited.tag);
+  each.list(messages.streams, kMostStreams, [&](auto& stream, size_t) {
+    each.number(stream.peer).number(stream.written).number(stream.read).flag(stream.has_output);
+  });
 }
 
 template <class Fields>

@@ -197,7 +197,8 @@ Whereabouts TcpControl::whereabouts() const {
           own_calls().last(),
           own_calls().inside() > 0,
           own_calls().awaits(),
-          own_calls().moved()};
+          own_calls().moved(),
+          own_calls().messages.awaits()};
 }
 
 // ---- the control thread

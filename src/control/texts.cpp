@@ -49,6 +49,8 @@ std::string list_members(const std::vector<Member>& members) {
   return text;
 }
 
+constexpr size_t kChainSaid = 4;  // ranks that are named of those that wait for each other
+
 std::string describe(const Whereabouts& where) {
   std::string text = where.pass < 0 ? "" : "in pass " + std::to_string(where.pass);
   if (where.pass >= 0 && where.bucket >= 0) text += ", bucket " + std::to_string(where.bucket);
@@ -78,6 +80,21 @@ std::string progress(int64_t silent_ms, const Whereabouts& where) {
   std::snprintf(text, sizeof text, "last heard %.1f s ago", static_cast<double>(silent_ms) * 1e-3);
   const std::string place = describe(where);
   return place.empty() ? text : std::string(text) + ", " + place;
+}
+
+std::string waits_behind(const Control& control, int32_t rank) {
+  std::vector<int32_t> seen{rank};
+  std::string text;
+  for (int32_t at = rank; seen.size() <= kChainSaid;) {
+    const Whereabouts where = control.last_sign(at).where;
+    const int32_t next = where.awaits >= 0 ? where.awaits : where.awaits_message;
+    if (next < 0 || next >= control.size() || next == at) break;
+    text += (text.empty() ? "rank " + std::to_string(at) : ", which") + " waits for rank " + std::to_string(next);
+    if (std::find(seen.begin(), seen.end(), next) != seen.end()) break;
+    seen.push_back(next);
+    at = next;
+  }
+  return text;
 }
 
 namespace {
@@ -166,6 +183,17 @@ Error different_calls(const Member& a, const At& at_a, const Member& b, const At
       .with({.ranks = {a.rank, b.rank},
              .call = static_cast<int32_t>(at_a.call),
              .other_call = static_cast<int32_t>(at_b.call)});
+}
+
+Error wait_for_each_other(const std::vector<const Member*>& members, const std::vector<At>& calls) {
+  std::string text = "ranks wait for each other";
+  for (size_t at = 0; at < std::min(members.size(), kChainSaid); ++at)
+    text += (at == 0 ? ": " : "; ") + members[at]->name() + " waits in " + calls[at].words;
+  if (members.size() > kChainSaid) text += "; and " + std::to_string(members.size() - kChainSaid) + " more";
+  return error(DDP_ERROR_DIFFERENT_CALLS, text + "; nothing is under way between them")
+      .with({.ranks = {members[0]->rank, members[1]->rank},
+             .call = static_cast<int32_t>(calls[0].call),
+             .other_call = static_cast<int32_t>(calls[1].call)});
 }
 
 Error gather_timed_out(const std::vector<Member>& missing, std::string_view call, int64_t ms, std::string_view detail) {

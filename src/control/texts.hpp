@@ -22,6 +22,9 @@ namespace ddp::bootstrap::texts {
 /// out.
 [[nodiscard]] std::string progress(int64_t silent_ms, const Whereabouts& where);
 
+/// "rank 1 waits for rank 2, which waits for rank 0": whom this rank waits for, as far as it is known; "" for nobody.
+[[nodiscard]] std::string waits_behind(const Control& control, int32_t rank);
+
 /// ABORTED: "rank 2 (host b, pid 7) left the group"
 [[nodiscard]] Error left_group(const Member& who);
 /// A rank, and the call in which it waits for others.
@@ -67,6 +70,11 @@ struct At {
 /// DIFFERENT_CALLS: "ranks made different calls: rank 0 (...) waits in ddp_state_save_file; rank 1 (...) waits in
 /// ddp_group_barrier; ..."
 [[nodiscard]] Error different_calls(const Member& a, const At& at_a, const Member& b, const At& at_b);
+
+/// DIFFERENT_CALLS: "ranks wait for each other: rank 0 (...) waits in ddp_group_receive for a message of rank 1 with tag 3;
+/// rank 1 (...) waits in ddp_group_barrier for rank 0; nothing is under way between them". One call for each member, two or
+/// more.
+[[nodiscard]] Error wait_for_each_other(const std::vector<const Member*>& members, const std::vector<At>& calls);
 
 /// TIMED_OUT: "rank 3 (...) did not join ddp_model_commit (\"plan\") within 5 s: last heard 0.4 s ago, in pass 17". `detail`
 /// only for one rank; `call` as from describe_call().

@@ -30,6 +30,7 @@ void Channels::start(std::unique_ptr<collective::Transport> first, const collect
   if (std::unique_ptr<messages::Streams> streams = own_->make_streams(); streams != nullptr)
     messenger_ = std::make_unique<messages::Messenger>(std::move(streams), *context.control, *context.failure,
                                                        context.options.timeout_ms);
+  if (messenger_ != nullptr && context.options.one_thread != 0) messenger_->let_watch();
   requests_ = std::make_unique<Requests>(health, *this, messenger_.get());
   values_ = std::make_unique<ValueLane>(*this);
 }

@@ -49,6 +49,7 @@ class MessageRequests::Posted final : public Request {
   }
   [[nodiscard]] bool has_begun() const noexcept { return has_begun_.load(std::memory_order_acquire); }
   [[nodiscard]] const messages::RequestPtr& message() const noexcept { return message_; }
+  [[nodiscard]] UserCall call() const noexcept { return is_ready ? UserCall::kPostSend : UserCall::kPostReceive; }
   [[nodiscard]] bool is_to(int32_t peer, const messages::Key& key) const noexcept {
     return send.peer == peer && send.key == key;
   }
@@ -83,7 +84,7 @@ RequestPtr MessageRequests::post_send(const Send& send, std::function<bool()> is
   {
     const std::lock_guard lock(turns_);
     sends_.push_back(posted);
-    not_begun_.store(sends_.size());
+    count_sends();
   }
   return watch(posted);
 }
@@ -109,6 +110,11 @@ RequestPtr MessageRequests::watch(const PostedPtr& posted) {
   return on_error(begin, [&](const Error& error) { close(*posted, error); });
 }
 
+void MessageRequests::count_sends() noexcept {
+  not_begun_.store(sends_.size());
+  calls_.messages.set_unsent(sends_.size());
+}
+
 /// Those whose turn it is, and whose tensors are ready.
 void MessageRequests::begin_sends() {
   if (not_begun_.load() == 0) return;
@@ -126,7 +132,7 @@ void MessageRequests::begin_sends() {
     else
       ++at;
   }
-  not_begun_.store(sends_.size());
+  count_sends();
 }
 
 void MessageRequests::await_turn(int32_t peer, const messages::Key& key) {
@@ -196,6 +202,8 @@ bool MessageRequests::stay(Posted& request, int64_t ms) {
     Waits& operator=(const Waits&) = delete;
   } const waits(waiting_);
   if (ms == 0) return look(request);
+  std::optional<bootstrap::MessageWaits::Waiting> waiting;  // with a limit this rank goes on by itself
+  if (ms < 0) waiting.emplace(calls_.messages, request.call());
   const os::Deadline end = os::Deadline::in_ms(ms);
   for (int32_t looks = 0; !request.ended(); ++looks) {
     const int64_t slice = end.is_never() ? kSliceMs : std::clamp<int64_t>(end.left_ms(), 1, kSliceMs);

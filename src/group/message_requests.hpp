@@ -62,6 +62,7 @@ class MessageRequests : public std::enable_shared_from_this<MessageRequests> {
 
   [[nodiscard]] RequestPtr watch(const PostedPtr& posted);
   void begin_sends();
+  void count_sends() noexcept;
   [[nodiscard]] bool has_begun(Posted& request);
   void close(Posted& request, const std::optional<Error>& error) noexcept;
   template <class Work>

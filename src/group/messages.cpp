@@ -269,6 +269,7 @@ void send_message(Group& group, const Tensor& tensor, int32_t peer, int64_t tag,
     tensors.await();
     posted.await_turn(peer, key);
     sent = messenger.send(peer, key, content_of(given), given.data);
+    const bootstrap::MessageWaits::Waiting waiting(group.calls().messages, UserCall::kSend);
     messenger.wait(sent);
   });
   check_message(*sent);
@@ -295,7 +296,10 @@ int32_t receive_message(Group& group, const Tensor& tensor, int32_t source, int6
   messages::RequestPtr received;
   run_message(group, UserCall::kReceive, [&] {
     received = begin(tensors);
-    group.channels().messenger().wait(received);
+    {
+      const bootstrap::MessageWaits::Waiting waiting(group.calls().messages, UserCall::kReceive);
+      group.channels().messenger().wait(received);
+    }
     if (!received->error.has_value()) tensors.deliver();
   });
   check_message(*received);

@@ -452,6 +452,7 @@ Options of a group. Fill with ddp_group_options_init(), then change what you nee
 - `connect_all`: 1: all connections for messages (see ddp/messages.h) are made with the group, so that no rank listens for them later. 0 (default): each when two ranks have their first message. Equal on all ranks
 - `links`: DDP_LINKS_AUTO (default): encrypted between hosts, or DDP_LINKS in the environment (auto, encrypted, plain). DDP_LINKS_ENCRYPTED is NOT_SUPPORTED without a token, and with GPUs on several hosts, whose connections are NCCL's. Equal on all ranks
 - `requests`: 1: the channel for collectives that are posted (see ddp/request.h) is opened with the group, so that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on all ranks
+- `one_thread`: 1: no thread of this rank makes a call on the group while another one is in one, except for ddp_group_abort. Ranks that wait for each other in messages then get DIFFERENT_CALLS (see include/MESSAGES.md). 0 (default): another thread may send later what they wait for, so they wait until TIMED_OUT. Each rank for itself
 """
 struct ddp_group_options
     struct_size::Int64
@@ -476,6 +477,7 @@ struct ddp_group_options
     connect_all::Int32
     links::ddp_links
     requests::Int32
+    one_thread::Int32
 end
 
 @doc raw"""
@@ -753,7 +755,8 @@ from a function that the library has called.
 Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
 another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
 copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+DDP_PORT_RANGE is free). Since 0.1.
 """
 function ddp_group_send(group, tensor, peer, tag, stream)
     return ccall((:ddp_group_send, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Cvoid}), group,

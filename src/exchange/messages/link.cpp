@@ -120,6 +120,7 @@ bool Link::flush() {
     if (sent == 0) return moved;
     moved = true;
     written_ += sent;
+    all_written_ += static_cast<uint64_t>(sent);
     if (output.body != nullptr) output.body->moves = true, output.body->moved = std::max<int64_t>(written_ - kFrameBytes, 0);
     if (written_ == kFrameBytes + body_bytes) finish_output();
   }
@@ -134,6 +135,12 @@ void Link::finish_output() {
 
 // ---- in
 
+size_t Link::take(std::byte* data, size_t count) {
+  const size_t got = streams_.read(peer_, data, count);
+  all_read_ += got;
+  return got;
+}
+
 bool Link::drain() {
   int64_t taken = 0;
   for (;;) {
@@ -144,8 +151,7 @@ bool Link::drain() {
       if (input_.left > 0) continue;
     }
     if (taken > kShare) return true;
-    const size_t got =
-        streams_.read(peer_, reinterpret_cast<std::byte*>(&frame_) + filled_, static_cast<size_t>(kFrameBytes) - filled_);
+    const size_t got = take(reinterpret_cast<std::byte*>(&frame_) + filled_, static_cast<size_t>(kFrameBytes) - filled_);
     if (got == 0) return taken > 0;
     filled_ += got;
     taken += static_cast<int64_t>(got);
@@ -242,7 +248,7 @@ bool Link::read_body() {
     into = input_.to->data + input_.done;
     room = input_.left;
   }
-  const size_t got = streams_.read(peer_, into, static_cast<size_t>(std::min(room, input_.left)));
+  const size_t got = take(into, static_cast<size_t>(std::min(room, input_.left)));
   input_.left -= static_cast<int64_t>(got);
   input_.done += static_cast<int64_t>(got);
   if (input_.kept != nullptr) input_.kept->filled = input_.done;

@@ -29,6 +29,13 @@ class Link {
   void forget(const RequestPtr& request);
 
   [[nodiscard]] bool has_output() const noexcept { return !output_.empty(); }
+  /// Bytes on the streams to and from the peer so far.
+  [[nodiscard]] uint64_t written() const noexcept { return all_written_; }
+  [[nodiscard]] uint64_t read() const noexcept { return all_read_; }
+  /// Is a message under way, or could one be that waits for the peer?
+  [[nodiscard]] bool is_busy() const noexcept {
+    return !output_.empty() || !offered_.empty() || !taken_.empty() || input_.left > 0 || filled_ > 0;
+  }
   /// True if anything was sent.
   bool flush();
   /// True if anything was received.
@@ -63,10 +70,14 @@ class Link {
   void give_credit(int64_t bytes);
   [[nodiscard]] bool fits(const RequestPtr& receive, const Frame& frame);
 
+  [[nodiscard]] size_t take(std::byte* data, size_t count);
+
   const int32_t peer_;
   Streams& streams_;
   MatchQueue& queue_;
 
+  uint64_t all_written_ = 0;
+  uint64_t all_read_ = 0;
   std::deque<Output> output_;
   int64_t written_ = 0;  // of the first of them, with its frame
   int64_t window_ = kWindowBytes;

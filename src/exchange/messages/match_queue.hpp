@@ -122,6 +122,8 @@ class MatchQueue {
   /// A posted receive is given up; nothing happens if it has found its message.
   void withdraw(const RequestPtr& receive);
 
+  [[nodiscard]] bool has_receives() const noexcept { return !receives_.empty(); }
+
   /// "tag 3, tag 4 and 2 more": what has come from this rank and was not received, for error texts; "" if nothing has.
   [[nodiscard]] std::string describe_kept(int32_t source, Space space) const;
 

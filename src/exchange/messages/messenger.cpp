@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/call_state.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
 #include "os/cores.hpp"
@@ -30,6 +31,48 @@ Messenger::Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& contr
   links_.reserve(static_cast<size_t>(control.size()));
   for (int32_t peer = 0; peer < control.size(); ++peer) links_.emplace_back(peer, *streams_, queue_);
 }
+
+Messenger::~Messenger() { control_.calls().messages.set_look(nullptr); }
+
+void Messenger::let_watch() noexcept { control_.calls().messages.set_look(this); }
+
+// Whoever holds the lock may wait for the thread that looks.
+bool Messenger::look(bootstrap::MessageState& state) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || waiters_ > 1) return false;
+  state.reads = waiters_ > 0 || queue_.has_receives();
+  for (int32_t peer = 0; peer < control_.size(); ++peer) {
+    const Link& at = link(peer);
+    state.reads = state.reads || at.is_busy();
+    if (at.written() != 0 || at.read() != 0 || at.has_output())
+      state.streams.push_back({peer, at.written(), at.read(), at.has_output()});
+  }
+  if (awaited_ != nullptr && !awaited_->done) state.awaited = {true, awaited_->peer, awaited_->sends, awaited_->key.tag};
+  return state.streams.size() <= bootstrap::kMostStreams;
+}
+
+/// A thread that waits, as long as the object lives. Made and destroyed with the lock held, or taking it.
+class Messenger::Waiter {
+ public:
+  Waiter(Messenger& messenger, std::unique_lock<std::mutex>& lock, const RequestPtr& request) noexcept
+      : messenger_(messenger), lock_(lock), request_(request.get()) {
+    if (messenger_.waiters_++ == 0) messenger_.awaited_ = request_;
+    messenger_.control_.calls().messages.await(request->peer);
+  }
+  ~Waiter() {
+    if (!lock_.owns_lock()) lock_.lock();
+    --messenger_.waiters_;
+    if (messenger_.awaited_ == request_) messenger_.awaited_ = nullptr;
+    messenger_.control_.calls().messages.await(-1);
+  }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+ private:
+  Messenger& messenger_;
+  std::unique_lock<std::mutex>& lock_;
+  const Request* const request_;
+};
 
 RequestPtr Messenger::send(int32_t peer, const Key& key, const Content& content, const std::byte* data) {
   auto request = std::make_shared<Request>(Request{true, peer, key, content, const_cast<std::byte*>(data)});
@@ -71,6 +114,7 @@ bool Messenger::wait_for(const RequestPtr& request, Patience& patience, int64_t 
 bool Messenger::wait(const RequestPtr& request, Patience& patience, os::Deadline end) {
   if (look_a_while(request)) return true;
   std::unique_lock lock(mutex_);
+  const Waiter waiter(*this, lock, request);
   while (!request->done) {
     if (progress()) {
       streams_->bell().ring();  // it may be what another thread waits for
@@ -171,7 +215,8 @@ Error Messenger::timed_out(const Request& request) const {
                       within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str());
   }
   const std::string peer = control_.member(request.peer).name();
-  const std::string progress = control_.describe_progress(request.peer);
+  const std::string waits = bootstrap::texts::waits_behind(control_, request.peer);
+  const std::string progress = control_.describe_progress(request.peer) + (waits.empty() ? "" : "; " + waits);
   const Error error = [&] {
     if (request.sends)
       return make_error(DDP_ERROR_TIMED_OUT, "%s did not receive %s%s that %s sends it%s: %s", peer.c_str(),

@@ -18,6 +18,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "control/control.hpp"
+#include "control/message_wait.hpp"
 #include "exchange/messages/link.hpp"
 #include "exchange/messages/match_queue.hpp"
 #include "exchange/messages/streams.hpp"
@@ -64,10 +65,18 @@ class Patience {
   int64_t grace_from_ns_ = 0;
 };
 
-class Messenger {
+class Messenger final : public bootstrap::MessageLook {
  public:
   /// `control` and `failure` live longer. `timeout_ms`: as in ddp_group_options.
   Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& control, bootstrap::Failure& failure, int64_t timeout_ms);
+  ~Messenger() override;
+  Messenger(const Messenger&) = delete;
+  Messenger& operator=(const Messenger&) = delete;
+
+  /// The program has promised that one thread at a time uses the group. Once, before the first message.
+  void let_watch() noexcept;
+  /// For the deadlock check.
+  [[nodiscard]] bool look(bootstrap::MessageState& state) override;
 
   /// Begin to send. `data` is not changed until the request is done.
   [[nodiscard]] RequestPtr send(int32_t peer, const Key& key, const Content& content, const std::byte* data);
@@ -103,6 +112,7 @@ class Messenger {
   void wake() noexcept { streams_->bell().ring(); }
 
  private:
+  class Waiter;
   [[nodiscard]] bool progress();
   [[nodiscard]] bool wait(const RequestPtr& request, Patience& patience, os::Deadline end);
   void sleep(int64_t ms, const Request* request);
@@ -123,7 +133,9 @@ class Messenger {
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<Streams> streams_;
   MatchQueue queue_;
-  std::vector<Link> links_;  // by rank
+  std::vector<Link> links_;           // by rank
+  int32_t waiters_ = 0;               // threads in wait()
+  const Request* awaited_ = nullptr;  // by the first of them
 };
 
 }  // namespace ddp::messages

@@ -601,6 +601,8 @@ extern void _wrap_ddp_group_options_links_set_low_51f4af94a5759528(uintptr_t arg
 extern swig_intgo _wrap_ddp_group_options_links_get_low_51f4af94a5759528(uintptr_t arg1);
 extern void _wrap_ddp_group_options_requests_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
 extern int _wrap_ddp_group_options_requests_get_low_51f4af94a5759528(uintptr_t arg1);
+extern void _wrap_ddp_group_options_one_thread_set_low_51f4af94a5759528(uintptr_t arg1, int arg2);
+extern int _wrap_ddp_group_options_one_thread_get_low_51f4af94a5759528(uintptr_t arg1);
 extern uintptr_t _wrap_new_ddp_group_options_low_51f4af94a5759528(void);
 extern void _wrap_delete_ddp_group_options_low_51f4af94a5759528(uintptr_t arg1);
 extern swig_type_38 _wrap_ddp_group_options_init_low_51f4af94a5759528(uintptr_t arg1, swig_type_39 arg2);
@@ -2508,6 +2510,19 @@ func (arg1 SwigcptrDdp_group_options) GetRequests() (_swig_ret int32) {
 	return swig_r
 }
 
+func (arg1 SwigcptrDdp_group_options) SetOne_thread(arg2 int32) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ddp_group_options_one_thread_set_low_51f4af94a5759528(C.uintptr_t(_swig_i_0), C.int(_swig_i_1))
+}
+
+func (arg1 SwigcptrDdp_group_options) GetOne_thread() (_swig_ret int32) {
+	var swig_r int32
+	_swig_i_0 := arg1
+	swig_r = (int32)(C._wrap_ddp_group_options_one_thread_get_low_51f4af94a5759528(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewDdp_group_options() (_swig_ret Ddp_group_options) {
 	var swig_r Ddp_group_options
 	swig_r = (Ddp_group_options)(SwigcptrDdp_group_options(C._wrap_new_ddp_group_options_low_51f4af94a5759528()))
@@ -2566,6 +2581,8 @@ type Ddp_group_options interface {
 	GetLinks() (_swig_ret int32)
 	SetRequests(arg2 int32)
 	GetRequests() (_swig_ret int32)
+	SetOne_thread(arg2 int32)
+	GetOne_thread() (_swig_ret int32)
 }
 
 func Ddp_group_options_init(arg1 Ddp_group_options, arg2 int64) (_swig_ret error) {

@@ -2296,6 +2296,31 @@ int _wrap_ddp_group_options_requests_get_low_51f4af94a5759528(struct ddp_group_o
 }
 
 
+void _wrap_ddp_group_options_one_thread_set_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0, int _swig_go_1) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t arg2 ;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  arg2 = (int32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->one_thread = arg2;
+  
+}
+
+
+int _wrap_ddp_group_options_one_thread_get_low_51f4af94a5759528(struct ddp_group_options *_swig_go_0) {
+  struct ddp_group_options *arg1 = (struct ddp_group_options *) 0 ;
+  int32_t result;
+  int _swig_go_result;
+  
+  arg1 = *(struct ddp_group_options **)&_swig_go_0; 
+  
+  result =  ((arg1)->one_thread);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 struct ddp_group_options *_wrap_new_ddp_group_options_low_51f4af94a5759528() {
   struct ddp_group_options *result = 0 ;
   struct ddp_group_options *_swig_go_result;

@@ -307,6 +307,11 @@ pub struct ddp_group_options {
     ///                             that the first one may be posted while a pass is open. 0 (default): with the first one. Equal on
     ///                             all ranks
     pub requests: i32,
+    /// 1: no thread of this rank makes a call on the group while another one is in one, except for
+    ///                             ddp_group_abort. Ranks that wait for each other in messages then get DIFFERENT_CALLS (see
+    ///                             include/MESSAGES.md). 0 (default): another thread may send later what they wait for, so they wait
+    ///                             until TIMED_OUT. Each rank for itself
+    pub one_thread: i32,
 }
 
 pub const DDP_NO_COLOR: i32 = -1;
@@ -1220,7 +1225,8 @@ extern "C" {
     /// Errors: INVALID_ARGUMENT, NOT_SUPPORTED, INVALID_STATE (destroyed, or as above); MISMATCH (the receive there is for
     /// another type or number of elements, which that rank gets as well; the group stays whole. The sender of a message that was
     /// copied has returned by then, and says it in its log); TIMED_OUT (names the rank that did not receive, and the tag),
-    /// PEER_FAILED, ABORTED, OUT_OF_MEMORY, each of which breaks the group; IO (no port of DDP_PORT_RANGE is free). Since 0.1.
+    /// PEER_FAILED, ABORTED, DIFFERENT_CALLS (see above), OUT_OF_MEMORY, each of which breaks the group; IO (no port of
+    /// DDP_PORT_RANGE is free). Since 0.1.
     pub fn ddp_group_send(group: *mut ddp_group, tensor: *const ddp_tensor, peer: i32, tag: i64, stream: *mut c_void) -> ddp_status;
 
     /// Receive a tensor that another rank sends with the same tag, type and number of elements.
@@ -2474,7 +2480,7 @@ mod tests {
         check!(ddp_log_message, 32, struct_size: 0, level: 8, code: 12, group: 16, rank: 24, reserved: 28);
         check!(ddp_error_details, 48, struct_size: 0, status: 8, rank_count: 12, parameter_count: 16, call: 20, other_call: 24, reserved: 28, bytes_expected: 32, bytes_got: 40);
         check!(ddp_store, 32, struct_size: 0, set: 8, get: 16, user_data: 24);
-        check!(ddp_group_options, 120, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108, requests: 112);
+        check!(ddp_group_options, 120, struct_size: 0, rank: 8, world_size: 12, backend: 16, device_index: 20, timeout_ms: 24, heartbeat_ms: 32, dead_after_ms: 40, rendezvous_timeout_ms: 48, store: 56, sum_order: 64, reproducible: 68, nccl_max_ctas: 72, recoverable: 76, nccl_comm: 80, first_port: 88, last_port: 92, join: 96, virtual_ranks: 100, connect_all: 104, links: 108, requests: 112, one_thread: 116);
         check!(ddp_model_options, 64, struct_size: 0, first_bucket_bytes: 8, bucket_bytes: 16, reduce: 24, unused: 28, progress: 32, drift: 36, check_every: 40, divisor: 48, uneven_inputs: 52, wire: 56, own_values: 60);
         check!(ddp_model_stats, 128, struct_size: 0, parameters: 8, elements: 16, buckets: 24, passes: 32, gradient_bytes: 40, backward_ns: 48, comm_ns: 56, exposed_ns: 64, total_backward_ns: 72, total_comm_ns: 80, total_exposed_ns: 88, checks: 96, repairs: 104, sent_bytes: 112, total_sent_bytes: 120);
         check!(ddp_pass_report, 32, struct_size: 0, contributors: 8, last: 12, weight: 16, absent_count: 24, reserved: 28);

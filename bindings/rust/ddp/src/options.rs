@@ -39,6 +39,7 @@ options!(
     rank: i32, world_size: i32, backend: Backend, device_index: i32, timeout_ms: i64, heartbeat_ms: i64, dead_after_ms: i64,
     rendezvous_timeout_ms: i64, sum_order: i32, reproducible: bool, nccl_max_ctas: i32, recoverable: bool, first_port: i32,
     last_port: i32, join: bool, virtual_ranks: i32, connect_all: bool, links: i32, requests: bool,
+    one_thread: bool,
 });
 options!(
     /// Options of a model. All ranks must agree.
