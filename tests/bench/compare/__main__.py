@@ -32,6 +32,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="two rounds and fewer peers, about 2 minutes (default: about 15)")
     parser.add_argument("--all", action="store_true", help="the other programs too, and networks made on this machine: all figures of the project, "
                         "written as FIGURES.md, figures.json, figures.svg and headline.svg into tests/bench (with --quick into --out). About an hour")
+    parser.add_argument("--sections", default="", help="with --all: words of the titles of the other programs' sections, with commas (default: all)")
     parser.add_argument("--ranks", default="2,4", help="numbers of ranks, with commas (default 2,4)")
     parser.add_argument("--rounds", type=int, help="launches of each program (default 5; quick: 2)")
     parser.add_argument("--only", default=",".join(PARTS), help="some of %s (default: all)" % ", ".join(PARTS))
@@ -134,13 +135,16 @@ def main():
                       " ".join(["tests/bench/run.sh", *sys.argv[1:]]), programs.versions(), dict(programs.skipped), sections.commit())
     try:
         measure(options, programs, results)
-        for section in sections.SECTIONS if options.all else []:
+        for section in sections.chosen(list(filter(None, options.sections.split(",")))) if options.all else []:
             results.sections.append(sections.measure(section, programs, options.quick))
     except KeyboardInterrupt:
         say("interrupted: writing what there is")
     data = results.as_data()
     table, numbers, drawn = report.markdown(data), json.dumps(data, indent=1) + "\n", picture.draw(data)
     if options.all:
+        left_out = [section.title for section in sections.SECTIONS if section.title not in {each["title"] for each in data["sections"]}]
+        if left_out:
+            table += "\nNot measured in this run: " + "; ".join(left_out) + ".\n"
         page = table + "\n".join([""] + [line for each in data["sections"] for line in sections.markdown(each)])
         write(options.pages, "FIGURES.md", headline.FIGURES % page)
         write(options.pages, "figures.json", numbers)

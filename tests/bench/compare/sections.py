@@ -7,11 +7,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from launches import Failed, launch
+from launches import Failed, launch, step_figures
 from programs import BENCH, ROOT, say
+from statistics_of import quantile
 
 LIMIT, NETWORK_LIMIT = 600, 5400  # seconds of a section
 LINKS = "libddp,libddp-plain"
+HOSTS = ("Each host is a network namespace with 500 Mbit/s; 0.1 ms is a LAN. All ranks share this machine's cores. libddp's links are encrypted; those "
+         "of libddp-plain (`DDP_LINKS=plain`), of Gloo, MPI and PyTorch are not.")
+STEPS = "4 hosts: a bucket of 25 MiB with each way of the optimizer; a pass over 48 MiB with 600 ms of computation; `ddp_group_create`."
+SUMS = ("--hosts", "2,4,8", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS + ",gloo-ring,gloo-hd,openmpi,torch")
+BUCKETS = ("--hosts", "4", "--only", LINKS, "--tasks", "bucket-plain,bucket-adam,bucket-shard,bucket-inbackward,passes=600,create")
 
 
 @dataclass
@@ -43,8 +49,8 @@ SECTIONS = [
     Section("Marks and a pass", "What a mark costs, a pass over 1,000 small parameters, and how much communication computation hides.", "bench.pass"),
     Section("Marks and a pass, 2 ranks", "", "bench.pass", ranks=2),
     Section("A posted call", "An all-reduce of 1 KiB that blocks, and one that is posted and waited for.", "bench.request", ranks=2),
-    Section("Keeping state", "Steps without and with `ddp_state_keep` after each step and after each tenth, in turn. T: rank, what, milliseconds "
-            "of each step.", "bench.step", ("mlp", "sharded,sharded-kept1,sharded-kept10"), ranks=2),
+    Section("Keeping state", "Steps without and with `ddp_state_keep` after each step and after each tenth, in "
+            "turn; local is forward and backward alone.", "bench.step", ("mlp", "sharded,sharded-kept1,sharded-kept10"), ranks=2),
     Section("A trace", "", "bench.trace", ("mlp",), ranks=2),
     Section("Hooks", "A pass over one gradient of 25 MiB with each hook, over sockets.", "bench.hook", ("staged", "gloo"), ranks=2),
     Section("Parts of the global batch", "", "bench.parts", ranks=1),
@@ -58,16 +64,18 @@ SECTIONS = [
     Section("torch.distributed", "", "c10d_bench.py", ranks=2, needs="torch"),
     Section("Steps in PyTorch", "", "torch_step_bench.py", ranks=2, needs="torch"),
     Section("10,000 small parameters in PyTorch", "", "torch_parameters_bench.py", ranks=2, needs="torch"),
-    network("Between hosts: sums", "Each host is a network namespace with 500 Mbit/s; 0.1 ms is a LAN. All ranks share this machine's cores. "
-            "libddp's links are encrypted; those of libddp-plain (`DDP_LINKS=plain`), of Gloo, MPI and PyTorch are not.",
-            "--hosts", "2,4,8", "--delay", "0.1,20", "--sizes", "4KiB,256KiB,1MiB,25MiB", "--only", LINKS + ",gloo-ring,gloo-hd,openmpi,torch",
-            quick=("--hosts", "2", "--delay", "0.1")),
+    network("Sums between hosts on a LAN", HOSTS, *SUMS, "--delay", "0.1", quick=("--hosts", "2")),
     network("Encrypted and plain links, without a limit of rate", "As fast as the emulation goes on these cores.",
-            "--hosts", "2", "--delay", "0.1", "--rate", "100000", "--sizes", "4KiB,256KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
-    network("Between hosts: buckets and passes", "A bucket of 25 MiB with each way of the optimizer; a pass over 48 MiB with 600 ms of computation; "
-            "`ddp_group_create`.", "--hosts", "4", "--delay", "0.1,20", "--only", LINKS, "--tasks",
-            "bucket-plain,bucket-adam,bucket-shard,bucket-inbackward,passes=600,create", quick=("--delay", "0.1")),
+            "--hosts", "2", "--delay", "0.1", "--rate", "100000", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
+    network("Buckets and passes between hosts on a LAN", STEPS, *BUCKETS, "--delay", "0.1"),
+    network("Sums between hosts, 20 ms apart", HOSTS, *SUMS, "--delay", "20", quick=("--hosts", "2")),
+    network("Buckets and passes between hosts, 20 ms apart", STEPS, *BUCKETS, "--delay", "20"),
 ]
+
+
+def chosen(words):
+    """The sections whose titles have one of these words; all without words."""
+    return [section for section in SECTIONS if not words or any(word.lower() in section.title.lower() for word in words)]
 
 
 def targets():
@@ -97,6 +105,12 @@ def shown(command, programs):
     return " ".join(words)
 
 
+def step_table(lines):
+    times, _ = step_figures(lines)
+    rows = ["| %s | %.1f [%.1f-%.1f] |" % (what, *(quantile(ms, part) for part in (0.5, 0.25, 0.75))) for what, ms in times.items()]
+    return ["| what | ms, median [middle half] |", "| --- | --- |", *rows]
+
+
 def measure(section, programs, quick):
     """The section as plain data: its lines, or why there are none."""
     reason = missing(section, programs)
@@ -112,6 +126,8 @@ def measure(section, programs, quick):
     except Failed as failure:
         say("  skipped: %s" % failure)
         return dict(result, skipped=str(failure))
+    if section.program == "bench.step":
+        lines = step_table(lines)
     return dict(result, lines=[line.rstrip() for line in lines if line.strip()], others=round(others, 2))
 
 
