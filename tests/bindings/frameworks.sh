@@ -40,7 +40,7 @@ cmake "${configure[@]}" -DPython3_EXECUTABLE="$python" -DDDP_LIBTORCH="$torch" -
 # What these tests run, and not all tests of the library.
 known=$(cmake --build "$build" --target help | sed -n 's/^\([a-z_.]*\): .*/\1/p')
 targets=()
-for each in ddp ddp_gloo ddprun ddp_python ddp_xla same_bits same_bits_fused go_programs rust_crates test.bindings.python.average_gpu; do
+for each in ddp ddp_gloo ddprun ddp_python ddp_xla ddp_fake_cuda same_bits same_bits_fused go_programs rust_crates test.bindings.python.average_gpu; do
   if grep -q -x -F "$each" <<<"$known"; then targets+=("$each"); fi
 done
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}"

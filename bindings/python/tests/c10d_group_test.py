@@ -12,9 +12,13 @@ import torch.distributed.checkpoint  # noqa: E402, F401
 import torch.nn.parallel  # noqa: E402, F401
 
 
+# PyTorch 2.7 refuses split_group and monitored_barrier of backends that are not its own.
+KNOWS_OTHERS = tuple(int(part) for part in torch.__version__.split(".")[:2]) > (2, 7)
+
+
 class Groups(Test):
     def run_ranks(self, program, size=2, limit=120):
-        return self.ends_well(forked(COMMON + program, size=size, limit=limit))
+        return self.ends_well(forked(f"{COMMON}\nKNOWS_OTHERS = {KNOWS_OTHERS}\n{program}", size=size, limit=limit))
 
     def test_ddp_trains_as_on_gloo_bit_for_bit(self):
         self.run_ranks("""
@@ -115,16 +119,17 @@ for name, peers in (("rows", [rank % 2, rank % 2 + 2]), ("columns", [rank - rank
     found = torch.tensor([1 << rank])
     dist.all_reduce(found, group=mesh.get_group(name))
     assert found.item() == sum(1 << peer for peer in peers)
-half = dist.split_group(split_ranks=[[0, 2], [3]])
-if rank == 1:
-    assert half == dist.GroupMember.NON_GROUP_MEMBER
-else:
-    found = torch.tensor([1 << rank])
-    dist.all_reduce(found, group=half)
-    assert found.item() == (8 if rank == 3 else 5)
-    if rank != 3:
-        other = 2 - rank
-        dist.batch_isend_irecv([dist.P2POp(dist.isend, found, other, half), dist.P2POp(dist.irecv, torch.zeros_like(found), other, half)])[1].wait()
+if KNOWS_OTHERS:
+    half = dist.split_group(split_ranks=[[0, 2], [3]])
+    if rank == 1:
+        assert half == dist.GroupMember.NON_GROUP_MEMBER
+    else:
+        found = torch.tensor([1 << rank])
+        dist.all_reduce(found, group=half)
+        assert found.item() == (8 if rank == 3 else 5)
+        if rank != 3:
+            other = 2 - rank
+            dist.batch_isend_irecv([dist.P2POp(dist.isend, found, other, half), dist.P2POp(dist.irecv, torch.zeros_like(found), other, half)])[1].wait()
 dist.barrier()
 if rank in (1, 2):
     dist.destroy_process_group(part)
@@ -167,7 +172,7 @@ else:
         dist.all_reduce(torch.zeros(1), group=small)
     assert time.monotonic() - begun < 2
 dist.barrier()
-if rank == 0:
+if rank == 0 and KNOWS_OTHERS:
     with raises(libddp.TimedOutError, "Rank 1 failed to pass monitoredBarrier in 300 ms"):
         dist.monitored_barrier(timeout=timedelta(seconds=0.3))
 dist.barrier()                                                        # the group is whole
