@@ -65,6 +65,8 @@ SECTIONS = [
     Section("Steps in PyTorch", "", "torch_step_bench.py", ranks=2, needs="torch"),
     Section("10,000 small parameters in PyTorch", "", "torch_parameters_bench.py", ranks=2, needs="torch"),
     network("Sums between hosts on a LAN", HOSTS, *SUMS, "--delay", "0.1", quick=("--hosts", "2")),
+    network("Encrypted and plain links at 500 Mbit/s", "", "--hosts", "2,4", "--delay", "0.1", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS,
+            "--tasks", "sums,create"),
     network("Encrypted and plain links, without a limit of rate", "As fast as the emulation goes on these cores.",
             "--hosts", "2", "--delay", "0.1", "--rate", "100000", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
     network("Buckets and passes between hosts on a LAN", STEPS, *BUCKETS, "--delay", "0.1"),
