@@ -142,11 +142,7 @@ def main():
     data = results.as_data()
     table, numbers, drawn = report.markdown(data), json.dumps(data, indent=1) + "\n", picture.draw(data)
     if options.all:
-        left_out = [section.title for section in sections.SECTIONS if section.title not in {each["title"] for each in data["sections"]}]
-        if left_out:
-            table += "\nNot measured in this run: " + "; ".join(left_out) + ".\n"
-        page = table + "\n".join([""] + [line for each in data["sections"] for line in sections.markdown(each)])
-        write(options.pages, "FIGURES.md", headline.FIGURES % page)
+        write(options.pages, "FIGURES.md", headline.FIGURES % sections.page(data))
         write(options.pages, "figures.json", numbers)
         write(options.pages, "figures.svg", drawn)
         write(options.pages, "headline.svg", headline.draw(data))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables, in Markdown."""
 
+import textwrap
+
 from results import Lookup
 from statistics_of import median  # noqa: F401  (used by __main__)
 from ways import ALL_REDUCE, MODELS, SIZES, SIZE_NAMES, STEP_VARIANTS, Way, adamw_ours, adamw_torch
@@ -117,9 +119,13 @@ def crowded(look, cores):
     return table(["time of %d ranks over twice that of %d" % (many, few)] + [SIZE_NAMES[size] for size in SIZES], rows)
 
 
+def command_lines(command):
+    return textwrap.wrap(command, 118, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+
+
 def markdown(data):
     look = Lookup(data)
-    lines = ["%s, commit %s. %s. `%s`." % (data["date"], data["commit"], data["host"], data["command"]), ""]
+    lines = ["%s, commit %s. %s." % (data["date"], data["commit"], data["host"]), "", "```", *command_lines(data["command"]), "```", ""]
     lines.append("Versions: " + (", ".join("%s %s" % pair for pair in data["versions"].items()) or "no peers") + ".")
     lines += ["Skipped: %s: %s." % pair for pair in data["skipped"].items()]
     lines += ["Medians [middle half]. ~: fewer than two launches found the machine quiet; the figure is from all launches.", ""]

@@ -5,10 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 
 from launches import Failed, launch, step_figures
 from programs import BENCH, ROOT, say
+from report import command_lines, markdown as markdown_of_comparison
 from statistics_of import quantile
 
 LIMIT, NETWORK_LIMIT = 600, 5400  # seconds of a section
@@ -46,7 +48,7 @@ def network(title, note, *arguments, quick=()):
 
 
 SECTIONS = [
-    Section("Marks and a pass", "What a mark costs, a pass over 1,000 small parameters, and how much communication computation hides.", "bench.pass"),
+    Section("Marks and a pass", "The times of a mark and of a pass over 1,000 small parameters, and the share of communication that computation hides.", "bench.pass"),
     Section("Marks and a pass, 2 ranks", "", "bench.pass", ranks=2),
     Section("A posted call", "An all-reduce of 1 KiB that blocks, and one that is posted and waited for.", "bench.request", ranks=2),
     Section("Keeping state", "Steps without and with `ddp_state_keep` after each step and after each tenth, in "
@@ -67,7 +69,7 @@ SECTIONS = [
     network("Sums between hosts on a LAN", HOSTS, *SUMS, "--delay", "0.1", quick=("--hosts", "2")),
     network("Encrypted and plain links at 500 Mbit/s", "", "--hosts", "2,4", "--delay", "0.1", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS,
             "--tasks", "sums,create"),
-    network("Encrypted and plain links, without a limit of rate", "As fast as the emulation goes on these cores.",
+    network("Encrypted and plain links, without a limit of rate", "The emulated network has no limit, so these cores are measured.",
             "--hosts", "2", "--delay", "0.1", "--rate", "100000", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
     network("Buckets and passes between hosts on a LAN", STEPS, *BUCKETS, "--delay", "0.1"),
     network("Sums between hosts, 20 ms apart", HOSTS, *SUMS, "--delay", "20", quick=("--hosts", "2")),
@@ -113,6 +115,15 @@ def step_table(lines):
     return ["| what | ms, median [middle half] |", "| --- | --- |", *rows]
 
 
+def page(data):
+    """All of a run in Markdown."""
+    left_out = [section.title for section in SECTIONS if section.title not in {each["title"] for each in data["sections"]}]
+    lines = markdown_of_comparison(data).splitlines() + [""]
+    if left_out:
+        lines += [*textwrap.wrap("Not measured in this run: %s." % "; ".join(left_out), 120), ""]
+    return "\n".join(lines + [line for each in data["sections"] for line in markdown(each)])
+
+
 def measure(section, programs, quick):
     """The section as plain data: its lines, or why there are none."""
     reason = missing(section, programs)
@@ -136,10 +147,10 @@ def measure(section, programs, quick):
 def markdown(section):
     lines = ["## " + section["title"], ""]
     if section["note"]:
-        lines += [section["note"], ""]
+        lines += [*textwrap.wrap(section["note"], 120), ""]
     if "skipped" in section:
         return lines + ["Skipped: %s." % section["skipped"].rstrip("."), ""]
-    lines += ["```", section["command"], "```", ""]
+    lines += ["```", *command_lines(section["command"]), "```", ""]
     if section["others"] > 0.35:
         lines += ["Not quiet: others used %.1f cores." % section["others"], ""]
     block = []
