@@ -14,8 +14,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import machine  # noqa: E402
 import headline  # noqa: E402
+import machine  # noqa: E402
 import picture  # noqa: E402
 import report  # noqa: E402
 import sections  # noqa: E402
@@ -142,7 +142,7 @@ def main():
     data = results.as_data()
     table, numbers, drawn = report.markdown(data), json.dumps(data, indent=1) + "\n", picture.draw(data)
     if options.all:
-        write(options.pages, "FIGURES.md", headline.FIGURES % sections.page(data))
+        write(options.pages, "FIGURES.md", sections.page(data))
         write(options.pages, "figures.json", numbers)
         write(options.pages, "figures.svg", drawn)
         write(options.pages, "headline.svg", headline.draw(data))

@@ -4,14 +4,6 @@
 from results import Lookup
 
 OURS, THEIRS = "ours", "theirs"
-FIGURES = """# Figures
-
-Written by [`run.sh --all`](README.md); nothing is typed by hand. [figures.json](figures.json) has the same figures as data,
-[HISTORY.md](HISTORY.md) those of other days and machines.
-
-![All-reduce times over sizes, and training steps](figures.svg)
-
-%s"""
 SUMS = (("libddp, its memory", ("zero-copy",), OURS), ("libddp, your memory", ("staged",), OURS), ("best MPI", ("openmpi", "mpich"), THEIRS),
         ("Gloo", ("gloo",), THEIRS), ("PyTorch", ("torch",), THEIRS))
 STEPS = (("libddp, its memory", "library", OURS), ("libddp, your memory", "user", OURS), ("PyTorch DDP (Gloo)", "torch", THEIRS))

@@ -15,10 +15,19 @@ from statistics_of import quantile
 
 LIMIT, NETWORK_LIMIT = 600, 5400  # seconds of a section
 LINKS = "libddp,libddp-plain"
-HOSTS = ("Each host is a network namespace with 500 Mbit/s; 0.1 ms is a LAN. All ranks share this machine's cores. libddp's links are encrypted; those "
-         "of libddp-plain (`DDP_LINKS=plain`), of Gloo, MPI and PyTorch are not.")
+PAGES = ("FIGURES.md", "figures.json", "figures.svg", "headline.svg")  # that --all writes
+HEAD = """# Figures
+
+Written by [`run.sh --all`](README.md); nothing is typed by hand. [figures.json](figures.json) has the same figures as data,
+[HISTORY.md](HISTORY.md) those of other days and machines.
+
+![All-reduce times over sizes, and training steps](figures.svg)
+
+%s"""
+HOSTS = ("Each host is a network namespace with 500 Mbit/s; 0.1 ms is a LAN. All ranks share this machine's cores. libddp's links are encrypted, the "
+         "others' are plain.")
 STEPS = "4 hosts: a bucket of 25 MiB with each way of the optimizer; a pass over 48 MiB with 600 ms of computation; `ddp_group_create`."
-SUMS = ("--hosts", "2,4,8", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS + ",gloo-ring,gloo-hd,openmpi,torch")
+SUMS = ("--hosts", "2,4,8", "--sizes", "4KiB,1MiB,25MiB", "--only", "libddp,gloo-ring,gloo-hd,openmpi,torch")
 BUCKETS = ("--hosts", "4", "--only", LINKS, "--tasks", "bucket-plain,bucket-adam,bucket-shard,bucket-inbackward,passes=600,create")
 
 
@@ -48,7 +57,8 @@ def network(title, note, *arguments, quick=()):
 
 
 SECTIONS = [
-    Section("Marks and a pass", "The times of a mark and of a pass over 1,000 small parameters, and the share of communication that computation hides.", "bench.pass"),
+    Section("Marks and a pass", "The times of a mark and of a pass over 1,000 small parameters, and the share of communication that computation hides.",
+            "bench.pass"),
     Section("Marks and a pass, 2 ranks", "", "bench.pass", ranks=2),
     Section("A posted call", "An all-reduce of 1 KiB that blocks, and one that is posted and waited for.", "bench.request", ranks=2),
     Section("Keeping state", "Steps without and with `ddp_state_keep` after each step and after each tenth, in "
@@ -67,8 +77,8 @@ SECTIONS = [
     Section("Steps in PyTorch", "", "torch_step_bench.py", ranks=2, needs="torch"),
     Section("10,000 small parameters in PyTorch", "", "torch_parameters_bench.py", ranks=2, needs="torch"),
     network("Sums between hosts on a LAN", HOSTS, *SUMS, "--delay", "0.1", quick=("--hosts", "2")),
-    network("Encrypted and plain links at 500 Mbit/s", "", "--hosts", "2,4", "--delay", "0.1", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS,
-            "--tasks", "sums,create"),
+    network("Encrypted and plain links at 500 Mbit/s", "libddp-plain has `DDP_LINKS=plain`.", "--hosts", "2,4,8", "--delay", "0.1,20",
+            "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
     network("Encrypted and plain links, without a limit of rate", "The emulated network has no limit, so these cores are measured.",
             "--hosts", "2", "--delay", "0.1", "--rate", "100000", "--sizes", "4KiB,1MiB,25MiB", "--only", LINKS, "--tasks", "sums,create"),
     network("Buckets and passes between hosts on a LAN", STEPS, *BUCKETS, "--delay", "0.1"),
@@ -121,7 +131,7 @@ def page(data):
     lines = markdown_of_comparison(data).splitlines() + [""]
     if left_out:
         lines += [*textwrap.wrap("Not measured in this run: %s." % "; ".join(left_out), 120), ""]
-    return "\n".join(lines + [line for each in data["sections"] for line in markdown(each)])
+    return (HEAD % "\n".join(lines + [line for each in data["sections"] for line in markdown(each)])).rstrip() + "\n"
 
 
 def measure(section, programs, quick):
@@ -133,9 +143,9 @@ def measure(section, programs, quick):
     command = section.command(programs, quick)
     result["command"] = shown(command, programs)
     say("%s: %s" % (section.title, result["command"]))
+    limit = NETWORK_LIMIT if section.program == "network.sh" else LIMIT
     try:
-        lines, others = launch([command], dict(programs.environment(), PYTHONPATH=programs.python_path()), NETWORK_LIMIT if section.program == "network.sh" else LIMIT,
-                               errors=sys.stderr)
+        lines, others = launch([command], dict(programs.environment(), PYTHONPATH=programs.python_path()), limit, errors=sys.stderr)
     except Failed as failure:
         say("  skipped: %s" % failure)
         return dict(result, skipped=str(failure))
@@ -172,5 +182,5 @@ def commit():
     def git(*words):
         return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=False).stdout.strip()
 
-    changed = [line for line in git("status", "--porcelain").splitlines() if "tests/bench/" not in line]
+    changed = [line for line in git("status", "--porcelain").splitlines() if not line.endswith(PAGES)]
     return (git("rev-parse", "--short=8", "HEAD") or "unknown") + (" with changes" if changed else "")
