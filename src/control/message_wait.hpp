@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -48,12 +49,8 @@ struct MessageState {
   [[nodiscard]] bool operator==(const MessageState&) const noexcept = default;
 };
 
-class MessageLook {
- public:
-  virtual ~MessageLook() = default;
-  /// False: not now. Never waits for a lock. Any thread.
-  [[nodiscard]] virtual bool look(MessageState& state) = 0;
-};
+/// Fills in the state. False: not now. Never waits for a lock. Any thread.
+using MessageLook = std::function<bool(MessageState&)>;
 
 /// The messages of a rank, as a part of its CallState.
 class MessageWaits {
@@ -74,10 +71,10 @@ class MessageWaits {
   };
 
   /// The program has promised that one thread at a time uses the group: its waits for messages are looked at from now on.
-  /// NULL: no more, and none is being looked at when this returns.
-  void set_look(MessageLook* look) noexcept {
+  /// Empty: no more, and none is being looked at when this returns.
+  void set_look(MessageLook look) noexcept {
     const std::lock_guard lock(mutex_);
-    look_ = look;
+    look_.swap(look);
   }
   /// Posted sends whose tensors are not ready: a thread of the library begins them.
   void set_unsent(size_t sends) noexcept { unsent_.store(sends); }
@@ -99,7 +96,7 @@ class MessageWaits {
   /// send that was begun is among the messages that the look sees, so it is asked afterwards.
   [[nodiscard]] bool look(MessageState& state) const {
     const std::lock_guard lock(mutex_);
-    return look_ != nullptr && unsent_.load() == 0 && look_->look(state);
+    return look_ && unsent_.load() == 0 && look_(state);
   }
 
  private:
@@ -110,7 +107,7 @@ class MessageWaits {
   std::atomic<size_t> unsent_{0};
   std::atomic<int32_t> awaits_{-1};
   mutable std::mutex mutex_;  // guards what follows
-  MessageLook* look_ = nullptr;
+  MessageLook look_;
 };
 
 }  // namespace ddp::bootstrap

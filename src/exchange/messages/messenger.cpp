@@ -32,9 +32,11 @@ Messenger::Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& contr
   for (int32_t peer = 0; peer < control.size(); ++peer) links_.emplace_back(peer, *streams_, queue_);
 }
 
-Messenger::~Messenger() { control_.calls().messages.set_look(nullptr); }
+Messenger::~Messenger() { control_.calls().messages.set_look({}); }
 
-void Messenger::let_watch() noexcept { control_.calls().messages.set_look(this); }
+void Messenger::let_watch() {
+  control_.calls().messages.set_look([this](bootstrap::MessageState& state) { return look(state); });
+}
 
 // Whoever holds the lock may wait for the thread that looks.
 bool Messenger::look(bootstrap::MessageState& state) {

@@ -65,18 +65,16 @@ class Patience {
   int64_t grace_from_ns_ = 0;
 };
 
-class Messenger final : public bootstrap::MessageLook {
+class Messenger {
  public:
   /// `control` and `failure` live longer. `timeout_ms`: as in ddp_group_options.
   Messenger(std::unique_ptr<Streams> streams, bootstrap::Control& control, bootstrap::Failure& failure, int64_t timeout_ms);
-  ~Messenger() override;
+  ~Messenger();
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
 
   /// The program has promised that one thread at a time uses the group. Once, before the first message.
-  void let_watch() noexcept;
-  /// For the deadlock check.
-  [[nodiscard]] bool look(bootstrap::MessageState& state) override;
+  void let_watch();
 
   /// Begin to send. `data` is not changed until the request is done.
   [[nodiscard]] RequestPtr send(int32_t peer, const Key& key, const Content& content, const std::byte* data);
@@ -113,6 +111,7 @@ class Messenger final : public bootstrap::MessageLook {
 
  private:
   class Waiter;
+  [[nodiscard]] bool look(bootstrap::MessageState& state);
   [[nodiscard]] bool progress();
   [[nodiscard]] bool wait(const RequestPtr& request, Patience& patience, os::Deadline end);
   void sleep(int64_t ms, const Request* request);
