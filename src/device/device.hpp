@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "core/parameters.hpp"
 #include "core/tensor.hpp"
@@ -22,7 +21,6 @@
 namespace ddp::device {
 
 class Memory;
-class Norm;
 
 using Span = ddp_gpu_span;
 using Update = ddp_gpu_update;
@@ -96,8 +94,6 @@ class Device {
   /// and equal except `to`. `dtype` is that of the values.
   virtual void follow(const Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
                       const Order& order) const = 0;
-  /// Sums over what is added to it later; device/norms.hpp.
-  [[nodiscard]] virtual std::unique_ptr<Norm> make_norm() const = 0;
   /// out[k], in host memory, = a hash of the bytes of span k (`from`, count bytes): the same on all devices of a kind.
   /// `scratch`: room for them on a GPU. The host waits for the stream.
   virtual void hash(const Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const = 0;

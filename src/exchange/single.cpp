@@ -29,9 +29,9 @@ class SingleExchange final : public BucketOperation {
     done_ = true;
     if (header_.is_void()) return;
     if (collects_ && rule_.summed) form_mean();
-    if (work_ == nullptr) return;
+    if (!work_) return;
     for (const OwnedSpan& span : ownership_->slice(0))
-      if (header_.uses(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
+      if (header_.uses(static_cast<size_t>(span.piece))) work_.on_block(span.piece, span.first, span.count);
   }
   [[nodiscard]] bool local_done() const noexcept override { return done_; }
   [[nodiscard]] const BucketHeader& header() const noexcept override { return header_; }
@@ -53,7 +53,7 @@ class SingleExchange final : public BucketOperation {
   }
 
   const Ownership* ownership_;
-  SliceWork* work_;
+  SliceWork work_;
   cpu::ReduceRule rule_;
   const bool collects_;
   std::vector<BucketSpec::Piece> pieces_;

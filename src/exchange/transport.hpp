@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -121,12 +122,12 @@ struct BucketSpec {
 /// Work on a rank's own slice, called by an operation block after block, where it can while the block is in cache. Every
 /// element comes once; pieces that no rank uses are left out. Of an exchange that gives nothing, blocks begin at the start
 /// of a span or a multiple of kSliceUnit elements behind it (core/slices.hpp); else anywhere.
-class SliceWork {
- public:
-  virtual ~SliceWork() = default;
-  virtual void on_block(int32_t piece, int64_t first, int64_t count) noexcept = 0;
+struct SliceWork {
+  /// `first` and `count` in elements of the piece. Throws nothing. Empty: there is no work.
+  std::function<void(int32_t piece, int64_t first, int64_t count)> on_block;
   /// On a GPU blocks are only noted by on_block; now they are to be worked on, in this stream's order.
-  virtual void flush(void*) {}
+  std::function<void(void* stream)> flush;
+  [[nodiscard]] explicit operator bool() const noexcept { return on_block != nullptr; }
 };
 
 /// One exchange over lists of pieces: the request to a transport, fixed when it is prepared. Its phases, in this order:
@@ -150,7 +151,7 @@ struct ExchangeSpec : BucketSpec {
   /// exchange's start to its end it belongs to the operation.
   std::vector<Piece> outputs;
   const Ownership* ownership = nullptr;  // outlives the operation; NULL: of an all-reduce
-  SliceWork* work = nullptr;             // NULL: none
+  SliceWork work;
 
   [[nodiscard]] Collective kind() const noexcept {
     if (!gives) return Collective::kBucketReduceScatter;

@@ -26,7 +26,7 @@ struct Matrix {
   bool taking_part = false;  // in this pass
   bool has_error = false;    // of earlier passes
   int32_t kept = 0;          // which of the two copies of its error and of its Q the last good pass left
-  bool is_new = false;       // the open pass has filled the others
+  bool is_new = false;       // the last pass has filled the others
   [[nodiscard]] int64_t left_count() const noexcept { return shape.rank * shape.rows; }
   [[nodiscard]] int64_t right_count() const noexcept { return shape.rank * shape.columns; }
 };
@@ -38,12 +38,10 @@ double random_entry(uint64_t seed, uint64_t stream, uint64_t at) noexcept {
   return (static_cast<double>(sum) - 131070.0) / 65536.0;
 }
 
-class PowerSgd final : public parts::HookState {
+class PowerSgd {
  public:
   PowerSgd(const parts::HookBucket& bucket, const ddp_powersgd_options& options);
   void reduce(parts::HookBucket& bucket);
-  void end_pass(bool is_void) noexcept override;
-  void forget() noexcept override;
 
  private:
   [[nodiscard]] std::byte* at(std::byte* base, int64_t element) const noexcept { return base + element * size_; }
@@ -60,6 +58,7 @@ class PowerSgd final : public parts::HookState {
     return at(right_[copy].data(), matrix.right);
   }
   void fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept;
+  void settle(const parts::HookBucket& bucket) noexcept;
   void begin(const parts::HookBucket& bucket) noexcept;
   [[nodiscard]] int64_t gather(const parts::HookBucket& bucket, std::byte* message) noexcept;
   void unpack_rest(const parts::HookBucket& bucket, const std::byte* message) const noexcept;
@@ -80,12 +79,17 @@ class PowerSgd final : public parts::HookState {
   os::LargeArray left_;      // P of this pass
   os::LargeArray own_;       // this rank's Q of this pass
   os::LargeArray right_[2];  // Q to begin a pass with
-  bool begun_ = false;       // in the open pass
-  bool seeded_ = false;
+  int64_t pass_;             // the last that this bucket was reduced in
+  int64_t loads_;            // before it
+  bool seeded_ = false;      // a good pass has left Q's
 };
 
 PowerSgd::PowerSgd(const parts::HookBucket& bucket, const ddp_powersgd_options& options)
-    : options_(options), dtype_(bucket.contents().dtype), size_(dtype_size(dtype_)) {
+    : options_(options),
+      dtype_(bucket.contents().dtype),
+      size_(dtype_size(dtype_)),
+      pass_(bucket.pass_number()),
+      loads_(bucket.loads()) {
   for (size_t piece = 0; piece < bucket.pieces().size(); ++piece) {
     const Tensor& shape = bucket.pieces()[piece].shape;
     Matrix matrix;
@@ -131,28 +135,26 @@ void PowerSgd::fill_right(const Matrix& matrix, int32_t copy, int32_t first, int
   }
 }
 
+/// Takes over what the last pass left if it ended well; its number is not used again then. After a load nothing counts.
+void PowerSgd::settle(const parts::HookBucket& bucket) noexcept {
+  const bool loaded = std::exchange(loads_, bucket.loads()) != bucket.loads();
+  const bool good = std::exchange(pass_, bucket.pass_number()) != bucket.pass_number();
+  seeded_ = !loaded && (seeded_ || good);
+  for (Matrix& matrix : matrices_) {
+    if (std::exchange(matrix.is_new, false) && good) {
+      matrix.kept = 1 - matrix.kept;
+      matrix.has_error = true;
+    }
+    if (loaded) matrix.has_error = false;
+  }
+}
+
 void PowerSgd::begin(const parts::HookBucket& bucket) noexcept {
   for (Matrix& matrix : matrices_) {
     matrix.taking_part = bucket.is_used(matrix.piece);
     for (int32_t k = 0; k < matrix.shape.rank && (!seeded_ || options_.warm_start == 0); ++k)
       fill_right(matrix, matrix.kept, k, bucket.pass_number());
   }
-  begun_ = true;
-}
-
-void PowerSgd::end_pass(bool is_void) noexcept {
-  seeded_ = seeded_ || (begun_ && !is_void);
-  begun_ = false;
-  for (Matrix& matrix : matrices_)
-    if (std::exchange(matrix.is_new, false) && !is_void) {
-      matrix.kept = 1 - matrix.kept;
-      matrix.has_error = true;
-    }
-}
-
-void PowerSgd::forget() noexcept {
-  seeded_ = false;
-  for (Matrix& matrix : matrices_) matrix.has_error = false;
 }
 
 /// The rest and the P's, one after the other; answers their number of elements.
@@ -241,6 +243,7 @@ void PowerSgd::finish(const parts::HookBucket& bucket, const std::byte* rights) 
 }
 
 void PowerSgd::reduce(parts::HookBucket& bucket) {
+  settle(bucket);
   begin(bucket);
   std::byte* const message = bucket.scratch((rest_count_ + lefts_ + rights_) * size_);
   std::byte* const rights = at(message, rest_count_ + lefts_);

@@ -159,9 +159,9 @@ void Bucket::copy_out() noexcept {
 }
 
 void Bucket::work_on_slice() noexcept {
-  if (own_ == nullptr || work_ == nullptr) return;
+  if (own_ == nullptr || !work_) return;
   for (const OwnedSpan& span : *own_)
-    if (is_used(static_cast<size_t>(span.piece))) work_->on_block(span.piece, span.first, span.count);
+    if (is_used(static_cast<size_t>(span.piece))) work_.on_block(span.piece, span.first, span.count);
 }
 
 collective::Progress Bucket::advance(int64_t) {

@@ -53,7 +53,7 @@ class Bucket final : public collective::BucketOperation {
   Host& host_;
   const socket::Phases phases_;
   const std::vector<OwnedSpan>* own_;  // NULL: everything
-  collective::SliceWork* work_;
+  collective::SliceWork work_;
   collective::Stamp stamp_;
   size_t pieces_;
   std::vector<Private> private_;

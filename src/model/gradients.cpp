@@ -127,7 +127,7 @@ bool Gradients::is_divided(int32_t index) const noexcept {
 }
 
 template <class Which>
-device::Norms& Gradients::norms_of(bool sliced, const Which& which) {
+Norms& Gradients::norms_of(bool sliced, const Which& which) {
   norms_.clear();
   for (int32_t index = 0; index < table_.parameter_count(); ++index) {
     if (is_divided(index) != sliced || !which(index)) continue;

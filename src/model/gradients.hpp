@@ -14,9 +14,9 @@
 #include "core/parameter_set.hpp"
 #include "core/parameters.hpp"
 #include "core/plan.hpp"
-#include "device/norms.hpp"
 #include "device/span_lists.hpp"
 #include "group/group.hpp"
+#include "model/norms.hpp"
 
 namespace ddp::model {
 
@@ -64,7 +64,7 @@ class Gradients {
   void change(const device::Operation& operation, void* stream);
   /// Those that `which(index)` selects: the own slice of each whose optimizer is sharded (`sliced`), or the others whole.
   template <class Which>
-  [[nodiscard]] device::Norms& norms_of(bool sliced, const Which& which);
+  [[nodiscard]] Norms& norms_of(bool sliced, const Which& which);
   [[nodiscard]] double largest_magnitude(void* stream);
   template <class Which>
   [[nodiscard]] ExactSum sum_of_terms(int32_t p, const Which& which, void* stream);
@@ -74,7 +74,7 @@ class Gradients {
   Model& model_;
   Parameters& table_;
   device::SpanLists spans_;
-  device::Norms norms_;
+  Norms norms_;
 };
 
 /// What a plan of buckets is made of, by position.

@@ -307,10 +307,10 @@ void Operation::reduce(const collective::BucketHeader& mine) {
 
 /// Started when all ranks agree on what is used.
 void Operation::gather(const collective::BucketHeader& mine) {
-  if (spec_.work != nullptr) {
+  if (spec_.work) {
     for (const OwnedSpan& span : spec_.ownership->slice(engine_.rank()))
-      if (mine.uses(static_cast<size_t>(span.piece))) spec_.work->on_block(span.piece, span.first, span.count);
-    spec_.work->flush(engine_.stream());
+      if (mine.uses(static_cast<size_t>(span.piece))) spec_.work.on_block(span.piece, span.first, span.count);
+    if (spec_.work.flush) spec_.work.flush(engine_.stream());
   }
   if (block_.is_empty()) return;
   if (!block_.is_in_place()) collect(own(), mine);

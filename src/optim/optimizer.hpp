@@ -26,9 +26,9 @@
 
 #include "core/parameter_set.hpp"
 #include "ddp/optimizer.h"
-#include "device/norms.hpp"
 #include "device/updates.hpp"
 #include "model/model.hpp"
+#include "model/norms.hpp"
 #include "model/replica_state.hpp"
 #include "optim/gpu_steps.hpp"
 #include "optim/masters.hpp"
@@ -210,7 +210,7 @@ class Optimizer : public model::ReplicaState, public parts::BlockUpdate {
   std::vector<OwnedSpan> whole_;           // each parameter, for who owns all of it
   std::unique_ptr<GpuDecision> decision_;  // NULL: no device has had to decide about a step
   std::unique_ptr<GpuSteps> gpu_steps_;    // NULL: none is to count steps
-  device::Norms norms_;
+  model::Norms norms_;
   device::GradShape shape_{};     // of the step under way; its gate: what the device has decided, or NULL
   bool planned_ = false;          // the GPU decides about the step under way
   int64_t stepped_ = 0;           // Results::final_passes() at the last step

@@ -118,7 +118,7 @@ void Exchange::begin_work() noexcept {
   next_.route = is_void ? SIZE_MAX : 0;
   next_.element = 0;
   in_place_done_ = released_ = false;
-  shown_ = is_void || work_ == nullptr || shape_.gives;
+  shown_ = is_void || !work_ || shape_.gives;
   state_ = State::kWorking;
 }
 
@@ -165,7 +165,7 @@ void Exchange::work_in_place(const Route& route, int64_t at, int64_t count) noex
   for (const int64_t end = at + count; at < end; at += most) {
     const int64_t n = std::min(most, end - at);
     if (shape_.collects) reduce_own(route, at, n);
-    if (work_ != nullptr) work_->on_block(route.piece, route.first + at, n);
+    if (work_) work_.on_block(route.piece, route.first + at, n);
     if (!shape_.gives) continue;
     const std::byte* const mine = routes_.output(route, me, at);
     for (size_t rank = 0; rank < out_.size(); ++rank)
@@ -262,7 +262,7 @@ void Exchange::give_staged(uint64_t k, uint64_t chunk) noexcept {
   routes_.for_staged(engine_->rank(), chunk_begin(k), chunk_begin(k) + shape_.lane,
                      [&](const Route& route, int64_t first, int64_t at, int64_t count) {
                        if (!is_used(route.piece)) return;
-                       if (work_ != nullptr) work_->on_block(route.piece, first, count);
+                       if (work_) work_.on_block(route.piece, first, count);
                        cpu::stream_copy(result + at * shape_.element, routes_.own_output(route.piece, first),
                                         count * shape_.element);
                      });
@@ -278,7 +278,7 @@ void Exchange::take(uint64_t k, uint64_t chunk) noexcept {
 void Exchange::show() noexcept {
   shown_ = true;
   for (const Route& route : routes_.staged(engine_->rank()))
-    if (is_used(route.piece)) work_->on_block(route.piece, route.first, route.count);
+    if (is_used(route.piece)) work_.on_block(route.piece, route.first, route.count);
 }
 
 /// This rank no longer reads or writes the others' memory.

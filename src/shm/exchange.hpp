@@ -144,7 +144,7 @@ class Exchange final : public collective::BucketOperation {
   Routes routes_;
   Announcement announcement_;
   cpu::ReduceRule rule_;
-  collective::SliceWork* work_;
+  collective::SliceWork work_;
   /// The specification, and values derived from it.
   struct Shape {
     bool collects;

@@ -76,7 +76,7 @@ void Routes::find_reach(const collective::ExchangeSpec& spec, const std::vector<
     for (const std::vector<PieceReach>* reach : {&pieces, &outputs})
       for (size_t at = piece; at < reach->size(); at += number)
         in_reach_.back() = common(in_reach_.back(), extent_of((*reach)[at].offset, count, element_));
-    if (spec.work != nullptr && !spec.gives) in_reach_.back() = in_slice_units(in_reach_.back(), count);
+    if (spec.work && !spec.gives) in_reach_.back() = in_slice_units(in_reach_.back(), count);
     const bool in_reach = all_reach(pieces, piece);
     is_staged_.push_back(!in_reach || !all_reach(outputs, piece));
     if (!is_staged_.back()) continue;

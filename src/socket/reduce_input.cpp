@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace ddp::socket {
 namespace {
@@ -90,18 +91,18 @@ void PieceInput::deliver(const void* result, Span span) noexcept {
 }
 
 SliceInput::SliceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
-                       const std::vector<OwnedSpan>& own, collective::SliceWork* work)
-    : PieceInput(rule, pieces), own_(own), work_(work) {}
+                       const std::vector<OwnedSpan>& own, collective::SliceWork work)
+    : PieceInput(rule, pieces), own_(own), work_(std::move(work)) {}
 
 void SliceInput::work() noexcept {
-  if (work_ == nullptr) return;
+  if (!work_) return;
   for (const OwnedSpan& span : own_)
-    if (is_used(span.piece)) work_->on_block(span.piece, span.first, span.count);
+    if (is_used(span.piece)) work_.on_block(span.piece, span.first, span.count);
 }
 
 const void* SliceInput::values(Span span, void* scratch) noexcept {
   each(span, [&](const Run& run, const std::byte*, int64_t offset, int64_t count) {
-    if (run.used && work_ != nullptr) work_->on_block(run.piece, span.first + offset - run.first, count);
+    if (run.used && work_) work_.on_block(run.piece, span.first + offset - run.first, count);
   });
   return node(0, span, scratch);
 }

@@ -98,9 +98,9 @@ class PieceInput : public ReduceInput {
 /// The slices of a sharded optimizer: `work` sees the own slice, when its sum is complete or before its values are sent.
 class SliceInput final : public PieceInput {
  public:
-  /// `own`: this rank's spans; it outlives this. `work` may be NULL.
+  /// `own`: this rank's spans; it outlives this.
   SliceInput(const cpu::ReduceRule& rule, const std::vector<collective::BucketSpec::Piece>& pieces,
-             const std::vector<OwnedSpan>& own, collective::SliceWork* work);
+             const std::vector<OwnedSpan>& own, collective::SliceWork work);
 
   /// Does the work on the used part of the own slice.
   void work() noexcept;
@@ -109,7 +109,7 @@ class SliceInput final : public PieceInput {
 
  private:
   const std::vector<OwnedSpan>& own_;
-  collective::SliceWork* work_;
+  collective::SliceWork work_;
 };
 
 /// A plain tensor of which this member keeps one part: reduce-scatter. The input is only read.

@@ -73,10 +73,13 @@ struct Arrays : NotCopied {
 };
 
 /// value -= gradient, and a record of its calls.
-class Descent final : public collective::SliceWork {
+class Descent {
  public:
   Descent(const Arrays* gradients, Arrays& values) : gradients_(gradients), values_(values) {}
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+  [[nodiscard]] collective::SliceWork as_work() {
+    return {[this](int32_t piece, int64_t first, int64_t count) { on_block(piece, first, count); }, {}};
+  }
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept {
     const auto at = static_cast<size_t>(piece);
     for (int64_t i = first; i < first + count; ++i)
       values_.data[at][i] -= gradients_ != nullptr ? gradients_->data[at][i] : 1;
@@ -151,7 +154,7 @@ ddp_case(owners_get_their_slice) {
         collective::ExchangeSpec spec = spec_of(size, gradients);
         spec.gives = false;
         spec.ownership = &ownership;
-        spec.work = &work;
+        spec.work = work.as_work();
         const auto operation = channel.prepare(spec);
         for (int pass = 0; pass < 3; ++pass) {
           gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
@@ -184,7 +187,7 @@ ddp_case(values_come_from_their_owners) {
           collective::ExchangeSpec spec = spec_of(size, values);
           spec.collects = false;
           spec.ownership = &ownership;
-          spec.work = works ? &work : nullptr;
+          if (works) spec.work = work.as_work();
           const auto operation = channel.prepare(spec);
           const auto owner_of = [&](size_t piece, int64_t i) {
             for (int32_t owner = 0; owner < size; ++owner)
@@ -221,7 +224,7 @@ ddp_case(a_step_is_one_sweep) {
         collective::ExchangeSpec spec = spec_of(size, gradients);
         spec.outputs = values.pieces();
         spec.ownership = &ownership;
-        spec.work = &work;
+        spec.work = work.as_work();
         const auto operation = channel.prepare(spec);
         values.fill(old_value);
         int steps = 0;

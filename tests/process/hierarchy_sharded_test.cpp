@@ -13,11 +13,14 @@ namespace {
 
 using namespace ddp::test;
 
-struct Doubling : collective::SliceWork {
+struct Doubling {
   std::vector<std::byte*> values;
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept {
     auto* at = reinterpret_cast<float*>(values[static_cast<size_t>(piece)]);
     for (int64_t i = first; i < first + count; ++i) at[i] *= 2;
+  }
+  [[nodiscard]] collective::SliceWork as_work() {
+    return {[this](int32_t piece, int64_t first, int64_t count) { on_block(piece, first, count); }, {}};
   }
 };
 
@@ -43,9 +46,9 @@ ddp_case(a_sharded_step_crosses_once_each_way) {
       collective::ExchangeSpec spec, publish;
       spec.rule = cpu::ReduceRule{DDP_F32, DDP_AVERAGE, ranks};
       spec.pieces = {{grads[0].data(), kCount, false}};
-      spec.work = &sums;
+      spec.work = sums.as_work();
       publish.pieces = {{values[0].data(), kCount, false}};
-      publish.work = &doubled;
+      publish.work = doubled.as_work();
       spec.gives = publish.collects = false;
       spec.ownership = publish.ownership = &owners;
       const auto scatter = child->prepare(spec);
@@ -110,7 +113,7 @@ ddp_case(values_are_given_wherever_they_lie) {
       const Ownership owners = Ownership::divided(std::vector(slices));
       spec.ownership = &owners;
       spec.collects = false;
-      spec.work = &doubling;
+      spec.work = doubling.as_work();
       const auto exchange = child->prepare(spec);
       for (const bool is_void : {false, true, false}) {
         for (size_t piece = 0; piece < kPieces; ++piece)

@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "core/dtype.hpp"
@@ -14,7 +13,6 @@
 #include "device/cpu/master_copies.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "device/memory.hpp"
-#include "device/norms.hpp"
 
 namespace ddp::cpu {
 namespace {
@@ -28,37 +26,6 @@ void swap_bytes(std::byte* a, std::byte* b, int64_t bytes) noexcept {
     std::memcpy(b + at, held.data(), now);
   }
 }
-
-class HostNorm final : public device::Norm {
- public:
-  void clear() noexcept override { parts_.clear(); }
-  void add(const Tensor& part) override { parts_.push_back(flat_part(part, 0, part.count)); }
-  void start(int32_t p, void*) override {
-    p_ = p;
-    started_.clear();
-    std::swap(parts_, started_);
-  }
-  [[nodiscard]] ExactSum finish(void*) override {
-    ExactSum sum;
-    for (const Tensor& part : started_) add_norm_terms(part.dtype, part.data, part.count, p_, sum);
-    started_.clear();
-    return sum;
-  }
-  [[nodiscard]] double largest(void*) override {
-    double most = 0;
-    for (const Tensor& part : parts_) {
-      const double here = largest_magnitude(part.dtype, part.data, part.count);
-      most = std::isnan(here) || std::isnan(most) ? std::nan("") : std::max(most, here);
-    }
-    parts_.clear();
-    return most;
-  }
-
- private:
-  std::vector<Tensor> parts_;
-  std::vector<Tensor> started_;  // parts of the sum that is under way
-  int32_t p_ = 2;
-};
 
 AdamStep step_of(const device::AdamRule& rule, const device::GradShape& shape) noexcept {
   return {rule.keep,   rule.weight_decay, rule.beta1,      rule.share1,  rule.beta2,
@@ -152,8 +119,6 @@ void Host::follow(const device::Span* spans, int64_t count, const double* decays
     ema_update(decays, decay_count, dtype, spans[i].from, averages.data(), spans[i].count);
   }
 }
-
-std::unique_ptr<device::Norm> Host::make_norm() const { return std::make_unique<HostNorm>(); }
 
 void Host::hash(const device::Span* spans, int64_t count, void*, uint64_t* out, void*) const {
   for (int64_t k = 0; k < count; ++k) out[k] = content_hash(spans[k].from, static_cast<size_t>(spans[k].count));

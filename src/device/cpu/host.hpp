@@ -24,7 +24,6 @@ class Host final : public device::Device {
              ddp_dtype to_dtype, const device::Order& order) const override;
   void follow(const device::Span* spans, int64_t count, const double* decays, int32_t decay_count, ddp_dtype dtype,
               const device::Order& order) const override;
-  [[nodiscard]] std::unique_ptr<device::Norm> make_norm() const override;
   /// XXH3.
   void hash(const device::Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const override;
   void update(const device::UpdateSpan<device::AdamRule>& updates, const device::GradShape& shape,

@@ -12,7 +12,6 @@
 #include "core/attempt.hpp"
 #include "core/dtype.hpp"
 #include "core/error.hpp"
-#include "device/gpu/norms.hpp"
 #include "os/clock.hpp"
 #include "os/log.hpp"
 #include "os/thread.hpp"
@@ -225,8 +224,6 @@ void Device::follow(const device::Span* spans, int64_t count, const double* deca
   for (int32_t k = 0; k < decay_count; ++k)
     check(table_.ema(spans + k * count, count, dtype, decays[k], order.stop, order.stream), "updating averages");
 }
-
-std::unique_ptr<device::Norm> Device::make_norm() const { return std::make_unique<Norms>(*this); }
 
 void Device::hash(const device::Span* spans, int64_t count, void* scratch, uint64_t* out, void* stream) const {
   const Current current(*this);

@@ -11,26 +11,26 @@
 
 #include "core/exact_sum.hpp"
 #include "device/gpu/device.hpp"
-#include "device/norms.hpp"
 #include "device/span_lists.hpp"
 
 namespace ddp::gpu {
 
-class Norms final : public device::Norm {
+class Norms {
  public:
   explicit Norms(const Device& device);
 
-  void clear() noexcept override { parts_.clear(); }
-  void add(const Tensor& part) override { parts_.add(part); }
-  void start(int32_t p, void* stream) override { static_cast<void>(start_sum(p, stream)); }
+  void clear() noexcept { parts_.clear(); }
+  /// For the next sum or largest. Parts of one array begin at multiples of cpu::kNormBlock, as everywhere.
+  void add(const Tensor& part) { parts_.add(part); }
   /// Device memory that holds, in the stream's order, the words of the sum of the terms of the p-norm (1 or 2); until the
   /// next call. The parts are forgotten.
   int64_t* start_sum(int32_t p, void* stream);
   /// The host waits for the stream.
-  [[nodiscard]] ExactSum finish(void* stream) override;
+  [[nodiscard]] ExactSum finish(void* stream);
   [[nodiscard]] ExactSum sum(int32_t p, void* stream);
-  /// The host waits for the stream.
-  [[nodiscard]] double largest(void* stream) override;
+  /// The largest magnitude, NaN if there is one. The host waits for the stream.
+  [[nodiscard]] double largest(void* stream);
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
 
  private:
   static constexpr int64_t kBytes = static_cast<int64_t>(ExactSum::kWords * sizeof(int64_t));

@@ -17,24 +17,24 @@ namespace ddp::outer {
 namespace {
 
 /// What rounding lost of a bucket's movements. A pass that is void breaks the outer optimizer, so it is kept once.
-class Lost final : public parts::HookState {
- public:
-  explicit Lost(int64_t count)
-      : data_(static_cast<size_t>(std::max<int64_t>(count, 1)) * sizeof(float), "movements that rounding lost"),
-        count_(count) {}
-  void end_pass(bool) noexcept override {}
-  void forget() noexcept override { std::fill_n(data(), count_, 0.0F); }
-  [[nodiscard]] float* data() noexcept { return reinterpret_cast<float*>(data_.data()); }
+struct Lost {
+  explicit Lost(int64_t elements)
+      : memory(static_cast<size_t>(std::max<int64_t>(elements, 1)) * sizeof(float), "movements that rounding lost"),
+        count(elements) {}
+  [[nodiscard]] float* data() noexcept { return reinterpret_cast<float*>(memory.data()); }
+  void clear() noexcept { std::fill_n(data(), count, 0.0F); }
 
- private:
-  os::LargeArray data_;
-  int64_t count_;
+  os::LargeArray memory;
+  int64_t count;
+  int64_t loads = 0;  // of checkpoints, before it
 };
 
-void add_lost(parts::HookBucket& bucket, float* movement, int64_t count) {
-  if (bucket.state == nullptr) return;
-  const float* const lost = static_cast<Lost&>(*bucket.state).data();
-  for (int64_t i = 0; i < count; ++i) movement[i] = movement[i] + lost[i];
+/// Made at the first call, empty after a load.
+Lost& lost_of(parts::HookBucket& bucket, int64_t count) {
+  if (bucket.state == nullptr) bucket.state = std::make_shared<Lost>(count);
+  auto& lost = *static_cast<Lost*>(bucket.state.get());
+  if (std::exchange(lost.loads, bucket.loads()) != bucket.loads()) lost.clear();
+  return lost;
 }
 
 void exchange(parts::HookBucket& bucket, const ddp_outer_options& options, const Exactness& exactness) {
@@ -42,17 +42,16 @@ void exchange(parts::HookBucket& bucket, const ddp_outer_options& options, const
   if (bucket.size() == 1) return;
   if (whole.dtype != DDP_F32) return bucket.all_reduce(whole, bucket.reduce());
   auto* const movement = reinterpret_cast<float*>(whole.data);
-  if (options.error_feedback != 0 && bucket.state == nullptr) bucket.state = std::make_shared<Lost>(whole.count);
-  add_lost(bucket, movement, whole.count);
+  Lost* const lost = options.error_feedback != 0 ? &lost_of(bucket, whole.count) : nullptr;
+  for (int64_t i = 0; lost != nullptr && i < whole.count; ++i) movement[i] = movement[i] + lost->data()[i];
   if (exactness.is_exact) {
-    if (bucket.state != nullptr) bucket.state->forget();
+    if (lost != nullptr) lost->clear();
     return bucket.all_reduce(whole, bucket.reduce());
   }
   const int64_t bytes = packed_bytes(whole.count, options.bits);
   std::byte* const own = bucket.scratch(bytes * (bucket.size() + 1));
   std::byte* const all = own + bytes;
-  quantise(movement, whole.count, options.bits, own,
-           bucket.state == nullptr ? nullptr : static_cast<Lost&>(*bucket.state).data());
+  quantise(movement, whole.count, options.bits, own, lost == nullptr ? nullptr : lost->data());
   bucket.all_gather(flat_tensor(own, DDP_U8, bytes), flat_tensor(all, DDP_U8, bytes * bucket.size()));
   add_quantised(all, bytes, bucket.size(), whole.count, options.bits, static_cast<float>(bucket.size()), movement);
 }

@@ -16,16 +16,6 @@
 
 namespace ddp::parts {
 
-/// What a hook remembers of a bucket from pass to pass. A pass may turn out void after this bucket was reduced, and is then
-/// made again: so what is new becomes what is remembered only when the pass has ended.
-class HookState {
- public:
-  virtual ~HookState() = default;
-  virtual void end_pass(bool is_void) noexcept = 0;
-  /// As before the first pass.
-  virtual void forget() noexcept = 0;
-};
-
 class HookBucket : public std::enable_shared_from_this<HookBucket> {
  public:
   struct Piece {
@@ -55,6 +45,8 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   [[nodiscard]] bool is_used(size_t piece) const noexcept { return (used_[piece / 64] >> (piece % 64) & 1) != 0; }
   /// REDUCE passes of the model that ended well since its commit or the last load, and this one; the same on all ranks.
   [[nodiscard]] int64_t pass_number() const noexcept { return session_.pass_number(); }
+  /// How often pass_number() has begun anew, because a checkpoint was loaded.
+  [[nodiscard]] int64_t loads() const noexcept { return session_.loads(); }
   /// Memory in the group's reach, the hook's until it ends.
   [[nodiscard]] std::byte* scratch(int64_t bytes) { return session_.scratch(bytes); }
 
@@ -74,9 +66,10 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   /// Throws INVALID_STATE unless open.
   void require_open(const char* function) const;
 
-  /// What the C boundary and a stateful hook keep with the bucket; goes first when the model goes.
+  /// What the C boundary and a stateful hook keep with the bucket; goes first when the model goes. A hook knows by
+  /// pass_number() and loads() whether its state still holds: a void pass is made again under the same number.
   std::shared_ptr<void> handle;
-  std::shared_ptr<HookState> state;
+  std::shared_ptr<void> state;
 
  private:
   void agree_on(const HookSession::Step& step);

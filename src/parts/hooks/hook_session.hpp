@@ -63,9 +63,13 @@ class HookSession {
   void end_pass(bool is_void) noexcept {
     if (!is_void) ++pass_number_;
   }
-  void forget() noexcept { pass_number_ = 1; }
+  void forget() noexcept {
+    pass_number_ = 1;
+    ++loads_;
+  }
   /// Of the pass that is open: one more than the REDUCE passes that ended well since the commit or the last load.
   [[nodiscard]] int64_t pass_number() const noexcept { return pass_number_; }
+  [[nodiscard]] int64_t loads() const noexcept { return loads_; }
   /// Why the pass is void on all ranks; the group is whole.
   [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Throws what broke the group inside a hook, whatever the hook made of it.
@@ -106,6 +110,7 @@ class HookSession {
   std::optional<Error> failure_;
   std::optional<Error> broken_;
   int64_t pass_number_ = 1;
+  int64_t loads_ = 0;
 };
 
 }  // namespace ddp::parts

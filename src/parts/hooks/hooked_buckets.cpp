@@ -55,16 +55,11 @@ void HookedBuckets::begin(pass::Opening&) {
 
 bool HookedBuckets::conclude(const pass::Verdict& verdict) {
   session_.end_pass(verdict.is_void);
-  for (HookOperation* operation : operations_)
-    if (HookState* const state = operation->bucket().state.get()) state->end_pass(verdict.is_void);
   return true;
 }
 
 void HookedBuckets::changed(pass::Change what) noexcept {
-  if (what != pass::Change::kLoad) return;
-  session_.forget();
-  for (HookOperation* operation : operations_)
-    if (HookState* const state = operation->bucket().state.get()) state->forget();
+  if (what == pass::Change::kLoad) session_.forget();
 }
 
 void HookedBuckets::check() const {

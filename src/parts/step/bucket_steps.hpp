@@ -21,15 +21,22 @@
 namespace ddp::parts {
 
 /// The norm of this rank's part, taken while it is in cache, if the plan requires it.
-class NormWork final : public collective::SliceWork {
+class NormWork {
  public:
   NormWork(const Parameters& table, const PlannedBucket& bucket, const StepPlan& plan)
       : table_(table), bucket_(bucket), plan_(plan) {}
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override;
+  NormWork(const NormWork&) = delete;
+  NormWork& operator=(const NormWork&) = delete;
+  /// Of an operation that does not outlive this.
+  [[nodiscard]] collective::SliceWork as_work() noexcept {
+    return {[this](int32_t piece, int64_t first, int64_t count) noexcept { on_block(piece, first, count); }, {}};
+  }
   void clear() noexcept { sum_ = ExactSum(); }
   [[nodiscard]] const ExactSum& sum() const noexcept { return sum_; }
 
  private:
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept;
+
   const Parameters& table_;
   const PlannedBucket& bucket_;
   const StepPlan& plan_;
@@ -38,7 +45,7 @@ class NormWork final : public collective::SliceWork {
 
 /// The step of a bucket on this rank; `piece` is a position in the bucket. As an operation: of the whole bucket, once it is
 /// reduced.
-class BucketStep final : public collective::SliceWork, public collective::BucketOperation {
+class BucketStep final : public collective::BucketOperation {
  public:
   /// `whole`: the step is of whole tensors, and made before an exchange gives their values.
   BucketStep(BlockUpdate& update, const PlannedBucket& bucket, const StepState& state, bool whole)
@@ -50,9 +57,10 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
     completed_[piece] = count;
   }
 
-  /// A step that was taken back has the values as they should be already.
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
-    if (!whole_ && !made_ && !state_.is(StepState::Is::kTakenBack)) change(piece, first, count);
+  /// Of an operation that does not outlive this.
+  [[nodiscard]] collective::SliceWork as_work() noexcept {
+    return {[this](int32_t piece, int64_t first, int64_t count) noexcept { on_block(piece, first, count); },
+            [this](void* stream) { flush(stream); }};
   }
   /// Now, before an exchange that gives the values: all of this slice that takes part.
   void work_on(const Ownership::Slice& slice) noexcept;
@@ -61,7 +69,7 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   /// 1: the gradients are means already.
   void set_divisor(double divisor) noexcept { divisor_ = divisor; }
   [[nodiscard]] double divisor() const noexcept { return divisor_; }
-  void flush(void* stream) override { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
+  void flush(void* stream) { divisor_ == 1 ? update_.flush(stream) : update_.divide_and_flush(stream, divisor_); }
 
   void start(collective::BucketOperation& reduction) noexcept {
     reduction_ = &reduction;
@@ -80,6 +88,10 @@ class BucketStep final : public collective::SliceWork, public collective::Bucket
   void work_on_all() noexcept;
 
  private:
+  /// A step that was taken back has the values as they should be already.
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept {
+    if (!whole_ && !made_ && !state_.is(StepState::Is::kTakenBack)) change(piece, first, count);
+  }
   void change(int32_t piece, int64_t first, int64_t count) noexcept {
     const PlannedPiece& planned = bucket_.pieces[static_cast<size_t>(piece)];
     update_.update_block(planned.parameter, planned.first + first, count);

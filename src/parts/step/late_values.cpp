@@ -30,7 +30,7 @@ void LateValues::prepare(size_t bucket, collective::ExchangeSpec gather) {
   group::or_break(group, group::Part::kExchange, [&] {
     group::ValueLane& lane = group.channels().values();
     lane.await_turn();
-    gather.work = nullptr;  // the step was made before
+    gather.work = {};  // the step was made before
     if (guard_ != nullptr) guard_->divert(bucket, gather);
     gathers_[bucket].operation = lane.transport().prepare(gather);
     gathers_[bucket].header.used.resize(gather.used_words());

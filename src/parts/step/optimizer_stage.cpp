@@ -126,11 +126,11 @@ void OptimizerStage::prepare() {
     all_gather.collects = false;
     all_gather.pieces = std::exchange(all_gather.outputs, {});
     all_gather.rule.wire = cpu::ReduceRule::kAsItIs;
-    all_gather.work = fused.work = &part.step;
+    all_gather.work = fused.work = part.step.as_work();
     collective::ExchangeSpec reduce_scatter = fused;
     reduce_scatter.gives = false;
     reduce_scatter.outputs.clear();
-    reduce_scatter.work = &part.norm;
+    reduce_scatter.work = part.norm.as_work();
     late_ != nullptr ? late_->prepare(b, all_gather) : void(part.all_gather = channel_.prepare(all_gather));
     if (wanted.reduce_scatter) part.reduce_scatter = channel_.prepare(reduce_scatter);
     if (wanted.fused) part.fused = channel_.prepare(fused);

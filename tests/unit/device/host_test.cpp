@@ -11,9 +11,9 @@
 #include "core/hash.hpp"
 #include "device/cpu/master_copies.hpp"
 #include "device/cpu/update_kernels.hpp"
-#include "device/norms.hpp"
 #include "device/span_lists.hpp"
 #include "device/updates.hpp"
+#include "model/norms.hpp"
 #include "support/check.hpp"
 
 using namespace ddp::test;
@@ -71,7 +71,7 @@ ddp_case(bytes_change_places) {
 
 ddp_case(norms_join_parts_and_forget_them) {
   Floats a{3, -4}, b{12}, bad{std::nanf("")};
-  device::Norms norms;
+  model::Norms norms;
   const auto add = [&] {
     norms.add(tensor_of(a));
     norms.add(tensor_of(b));

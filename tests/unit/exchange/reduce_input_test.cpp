@@ -48,22 +48,18 @@ ddp_case(own_elements_are_copied_only_when_they_lie_apart) {
       "gathered in order");
 }
 
-struct Blocks : collective::SliceWork {
-  std::vector<std::array<int64_t, 3>> seen;
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override { seen.push_back({piece, first, count}); }
-};
-
 ddp_case(work_is_done_on_what_is_used_of_the_own_slice) {
   Bytes memory(64), scratch(44);
   const std::vector<OwnedSpan> own{{0, 2, 2}, {1, 0, 4}, {2, 0, 1}};
-  Blocks blocks;
-  socket::SliceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory), own, &blocks);
+  std::vector<std::array<int64_t, 3>> seen;
+  const auto see = [&](int32_t piece, int64_t first, int64_t count) { seen.push_back({piece, first, count}); };
+  socket::SliceInput mine(cpu::ReduceRule{DDP_F32, DDP_SUM, 2}, three_pieces(memory), own, {see, {}});
   mine.learn(collective::BucketHeader{false, {0b101}});
   mine.work();
-  expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 2, 2}, {2, 0, 1}}, "whole spans after a sum");
-  blocks.seen.clear();
+  expect(seen == std::vector<std::array<int64_t, 3>>{{0, 2, 2}, {2, 0, 1}}, "whole spans after a sum");
+  seen.clear();
   static_cast<void>(mine.values({3, 6}, scratch.data()));
-  expect(blocks.seen == std::vector<std::array<int64_t, 3>>{{0, 3, 1}, {2, 0, 1}}, "what is about to travel");
+  expect(seen == std::vector<std::array<int64_t, 3>>{{0, 3, 1}, {2, 0, 1}}, "what is about to travel");
 }
 
 ddp_case(slices_of_pieces_are_spans_of_the_flat_array) {

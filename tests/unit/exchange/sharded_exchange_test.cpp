@@ -27,12 +27,15 @@ Ownership slices_of(const std::vector<int64_t>& lengths, int ranks) {
   return Ownership::divided(std::move(slices));
 }
 
-struct Doubling : collective::SliceWork {
+struct Doubling {
   std::vector<std::vector<float>>* values = nullptr;
   int64_t seen = 0;
-  void on_block(int32_t piece, int64_t first, int64_t count) noexcept override {
+  void on_block(int32_t piece, int64_t first, int64_t count) noexcept {
     seen += count;
     for (int64_t i = first; i < first + count; ++i) (*values)[static_cast<size_t>(piece)][static_cast<size_t>(i)] *= 2;
+  }
+  [[nodiscard]] collective::SliceWork as_work() {
+    return {[this](int32_t piece, int64_t first, int64_t count) { on_block(piece, first, count); }, {}};
   }
 };
 
@@ -60,8 +63,8 @@ ddp_case(a_sharded_step_sends_each_byte_once_each_way) {
       doubled.values = &values;
       spec.gives = publish.collects = false;
       spec.ownership = publish.ownership = &slices;
-      spec.work = &sums;
-      publish.work = &doubled;
+      spec.work = sums.as_work();
+      publish.work = doubled.as_work();
       const auto scatter = transport.prepare(spec);
       const auto publication = transport.prepare(publish);
       for (int step = 0; step < 2; ++step) {
