@@ -52,36 +52,34 @@ void check_options(const ddp_model_options& options) {
         "the bucket sizes are %lld and %lld bytes; the first must be 1 or more, and bucket_bytes 0 (the default) "
         "or more",
         static_cast<long long>(options.first_bucket_bytes), static_cast<long long>(options.bucket_bytes));
-  if (options.own_values != 0 && options.own_values != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "own_values is %d; it is 0 or 1", static_cast<int>(options.own_values));
-  if (options.reduce != DDP_AVERAGE && options.reduce != DDP_SUM)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "reduce is %d; gradients are averaged (0) or summed (1)",
-                     static_cast<int>(options.reduce));
-  if (options.unused != DDP_UNUSED_ERROR && options.unused != DDP_UNUSED_ALLOW)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "unused is %d; it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)",
-                     static_cast<int>(options.unused));
-  if (options.divisor != DDP_DIVISOR_WORLD && options.divisor != DDP_DIVISOR_WEIGHTS)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "divisor is %d; it is DDP_DIVISOR_WORLD (0) or DDP_DIVISOR_WEIGHTS (1)",
-                     static_cast<int>(options.divisor));
+  struct Choice {
+    const char* name;
+    int64_t value;
+    int64_t most;  // the least is 0
+    const char* choices;
+  };
+  const Choice table[] = {
+      {"own_values", options.own_values, 1, "it is 0 or 1"},
+      {"reduce", options.reduce, DDP_SUM, "gradients are averaged (0) or summed (1)"},
+      {"unused", options.unused, DDP_UNUSED_ALLOW, "it is DDP_UNUSED_ERROR (0) or DDP_UNUSED_ALLOW (1)"},
+      {"divisor", options.divisor, DDP_DIVISOR_WEIGHTS, "it is DDP_DIVISOR_WORLD (0) or DDP_DIVISOR_WEIGHTS (1)"},
+      {"uneven_inputs", options.uneven_inputs, 1, "it is 0 or 1"},
+      {"progress", options.progress, DDP_PROGRESS_THREAD, "it is 0 to 2"},
+      {"check_every", options.check_every, INT64_MAX, "it is 0 (never) or a number of passes"},
+      {"drift", options.drift, DDP_DRIFT_RESEND, "it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)"},
+  };
+  for (const Choice& choice : table)
+    if (choice.value < 0 || choice.value > choice.most)
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s is %lld; %s", choice.name, static_cast<long long>(choice.value),
+                       choice.choices);
   if (options.divisor == DDP_DIVISOR_WEIGHTS && options.reduce != DDP_AVERAGE)
     throw Error(DDP_ERROR_INVALID_ARGUMENT,
                 "divisor is DDP_DIVISOR_WEIGHTS, but reduce is DDP_SUM, which divides by nothing");
-  if (options.uneven_inputs != 0 && options.uneven_inputs != 1)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "uneven_inputs is %d; it is 0 or 1",
-                     static_cast<int>(options.uneven_inputs));
-  if (options.progress < DDP_PROGRESS_AUTO || options.progress > DDP_PROGRESS_THREAD)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "progress is %d; it is 0 to 2", static_cast<int>(options.progress));
   if (options.wire != cpu::ReduceRule::kAsItIs && options.wire != DDP_F16 && options.wire != DDP_BF16 &&
       options.wire != DDP_F32)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "wire is %d; gradients travel as they are (0), as DDP_F32 (1), as DDP_F16 (3) or as DDP_BF16 (4)",
                      static_cast<int>(options.wire));
-  if (options.check_every < 0)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "check_every is %lld; it is 0 (never) or a number of passes",
-                     static_cast<long long>(options.check_every));
-  if (options.drift != DDP_DRIFT_REPORT && options.drift != DDP_DRIFT_RESEND)
-    throw make_error(DDP_ERROR_INVALID_ARGUMENT, "drift is %d; it is DDP_DRIFT_REPORT (0) or DDP_DRIFT_RESEND (1)",
-                     static_cast<int>(options.drift));
 }
 
 /// Of the blocks of memory, one for each bucket.

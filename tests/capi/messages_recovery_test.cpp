@@ -2,6 +2,8 @@
 // A group that recovers has new streams for messages: messages that were sent before and not received are dropped, also with
 // the same tag, and the ranks that are left send and receive with their new numbers.
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -80,6 +82,40 @@ ddp_case_on_hosts(a_new_generation_sees_no_old_message, Hosts::kShared, Hosts::k
     if (rank != kDead)
       expect(results[static_cast<size_t>(rank)].exit_code == 0,
              "rank " + std::to_string(rank) + ": " + results[static_cast<size_t>(rank)].describe());
+}
+
+/// Ranks with one thread that wait for each other: it breaks the group, which recovers, and is found there anew. Before it a
+/// rank forks, as a DataLoader does, and its child ends without a word.
+ddp_case_on_hosts(a_deadlock_is_found_in_each_generation, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
+  const Folder folder;
+  Procs procs(kRanks, [&](int rank, Reporter&) {
+    if (hosts == Hosts::kSeveral) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    ddp_group_options options = patient_options(rank, kRanks);
+    options.backend = options_on(hosts).backend;
+    options.recoverable = options.one_thread = 1;
+    ddp_group* group = create_group("file://" + folder.path() + "/meet", options);
+    for (const float turn : {100.0F, 200.0F, 300.0F}) {
+      exchange_all(group, turn);
+      if (rank == 0) {
+        const pid_t child = fork();
+        if (child == 0) _exit(7);
+        int status = 0;
+        expect(child > 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7, "the child");
+      }
+      std::vector<float> values(7);
+      const ddp_tensor tensor = tensor_of(values);
+      const ddp_status status = ddp_group_receive(group, &tensor, (rank + 1) % kRanks, 9, nullptr, nullptr);
+      expect_equal(status, DDP_ERROR_DIFFERENT_CALLS, std::string("a ring of receives: ") + ddp_last_error());
+      expect_contains(ddp_last_error(), "with tag 9");
+      OK(ddp_group_recover(group, nullptr, nullptr));
+      expect_equal(ddp_group_get_size(group), kRanks, "all of them");
+    }
+    exchange_all(group, 400);
+    OK(ddp_group_barrier(group));
+    ddp_group_destroy(group);
+    return std::string("done");
+  });
+  expect_success(procs, 120'000);
 }
 
 }  // namespace

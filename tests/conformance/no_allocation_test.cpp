@@ -27,6 +27,8 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 }  // namespace
 
 void* operator new(std::size_t bytes) { return counted(bytes, 0); }
+// The library's own calls the one above; but a sanitizer's would be its own.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, 0); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
