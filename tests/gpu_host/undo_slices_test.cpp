@@ -115,6 +115,7 @@ bool break_in_a_pass() {
     if (rank == 1) {
       wait_until([&] { return is_open.load(); });
       group.health().abort(Error(DDP_ERROR_ABORTED, "a test ends the group"));
+      trainer.model->close();  // the pass stays open
     } else {
       expect(try_to([&] { trainer.end_backward(); }).has_value(), "the pass fails");
       had_begun = !trainer.model->values().is_whole();

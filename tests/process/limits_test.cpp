@@ -84,4 +84,8 @@ ddp_case(too_little_memory_is_named) {
   expect(failures > 0, "some of these limits are too low");
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+ddp_before_cases(std::puts("skipped: a sanitizer needs more addresses and files than these limits leave"); std::exit(77));
+#endif
+
 }  // namespace
