@@ -10,7 +10,6 @@ import torch
 
 from ._state import State
 from ._torch_strides import in_memory_order, like, order_of
-from ._torch_together import together
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -66,12 +65,15 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
     numbers["ddp.optimizer.0.step_count"] = str(most)
     numbers["ddp.optimizer.0.rate"] = repr(max(float(group["lr"]) for group in optimizer.param_groups))
     file = _file(tensors, numbers) if wrapper.group.rank == 0 else None
-    with together(wrapper.group, what):
-        _Parts(wrapper.model, kernels.own).load(file, partial=True)
+    _Parts(what, kernels).load(file, partial=True)
 
 
 class _Parts(State):
     """Tensors in the order of memory are what is wanted."""
+
+    def __init__(self, what: str, kernels: Any) -> None:
+        super().__init__(kernels.wrapper.model, kernels.own)
+        self._call = what
 
     def _check_order(self) -> None:
         pass
@@ -79,12 +81,11 @@ class _Parts(State):
 
 def _parts(kernels: Any, what: str) -> tuple[dict, bytes]:
     """What libddp saves: what this rank has, or, where it is sharded, on all ranks what all have."""
-    ranks, model, file = kernels.wrapper.group, kernels.wrapper.model, io.BytesIO()
+    ranks, file = kernels.wrapper.group, io.BytesIO()
     if not kernels.sharded or ranks.size == 1:
-        _Parts(model, kernels.own).save(file, local=True)
+        _Parts(what, kernels).save(file, local=True)
         return _read(file.getvalue())
-    with together(ranks, what):
-        _Parts(model, kernels.own).save(file if ranks.rank == 0 else None)
+    _Parts(what, kernels).save(file if ranks.rank == 0 else None)
     size = ranks.broadcast(torch.tensor([file.getbuffer().nbytes]))
     data = torch.frombuffer(bytearray(file.getvalue() if ranks.rank == 0 else int(size)), dtype=torch.uint8)
     return _read(ranks.broadcast(data).numpy().tobytes())

@@ -136,7 +136,7 @@ fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves, shard=True))
     def test_a_state_that_one_rank_alone_asks_for(self):
         """Rank 0 saves and the others wait elsewhere: it says so, and then all have an error in the place of standing still."""
         out = self.run_ranks("""
-import libddp._torch_together as together, os, time
+import libddp._together as together, os, time
 together.WARN_AFTER, together.GIVE_UP_AFTER = 1.0, 3.0
 net = DDP(nn.Linear(3, 2))
 optimizer = AdamW(net.parameters(), shard=True)
