@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ._state import State
-from ._torch_strides import in_memory_order, like, order_of
+from ._torch_tensors import in_memory_order, like, order_of, parameters_of
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -26,8 +26,8 @@ def read_state(kernels: Any, optimizer: Any) -> dict:
             name, _, field = key[len(prefix):].rpartition(".")
             fields.setdefault(name, {})[field] = entry
     state = {}
-    for parameter in _trained(optimizer):
-        name = names[kernels.index(parameter)]
+    for parameter in parameters_of(optimizer):
+        name = names[kernels.index(parameter)] if parameter.requires_grad else ""
         steps = int(numbers.get(f"ddp.optimizer.0.steps.{name}", 0))
         if not steps:
             continue
@@ -49,8 +49,7 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
     tensors = {name: in_memory_order(p.detach()) for name, p in zip(names, wrapper._parameters_lent)}
     most = 0
     keys = [key for group in state_dict["param_groups"] for key in group["params"]]  # numbers, or names in distributed checkpoints
-    flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for key, parameter in zip(keys, flat):
+    for key, parameter in zip(keys, parameters_of(optimizer)):
         if not parameter.requires_grad:
             continue
         name, state = names[kernels.index(parameter)], state_dict["state"].get(key, {})
@@ -66,6 +65,7 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
     numbers["ddp.optimizer.0.rate"] = repr(max(float(group["lr"]) for group in optimizer.param_groups))
     file = _file(tensors, numbers) if wrapper.group.rank == 0 else None
     _Parts(what, kernels).load(file, partial=True)
+    kernels._apply_anew(optimizer)
 
 
 class _Parts(State):
@@ -108,8 +108,3 @@ def _file(tensors: dict[str, torch.Tensor], numbers: dict[str, str]) -> io.Bytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 64)
     return io.BytesIO(len(text).to_bytes(8, "little") + text + data)
-
-
-def _trained(optimizer: Any) -> list[torch.Tensor]:
-    """The parameters that are not frozen."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]

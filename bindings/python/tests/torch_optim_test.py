@@ -355,6 +355,20 @@ scaler.scale(net(x(rank, 0)).sum()).backward()
 fails(libddp.NotSupportedError, "in_backward", lambda: scaler.step(late))
 """)
 
+    def test_several_optimizers_with_a_frozen_parameter(self):
+        self.run_ranks("""
+module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+module[0].bias.requires_grad_(False)
+net = DDP(module)
+before = [p.detach().clone() for p in module.parameters()]
+optimizers = [SGD(part.parameters(), lr=0.1, max_norm=1e9) for part in module]
+net(x(rank, 0)).pow(2).sum().backward()
+for optimizer in optimizers:
+    optimizer.step()
+assert [torch.equal(was, p) for was, p in zip(before, module.parameters())] == [False, True, False, False]
+net.model.check_replicas()
+""")
+
     def test_autograd_is_told(self):
         """A loss that was computed before the step cannot go backward after it."""
         self.run_ranks("""
