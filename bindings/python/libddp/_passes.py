@@ -113,9 +113,6 @@ class Passes:
                 self.group.abort(reason)
             low.ddp_model_end_backward(self._raw, None)
 
-    def _has_moved(self) -> bool:
-        return self._watched.moved() is not None
-
     def _check_moved(self) -> None:
         what = self._watched.moved()
         if what is not None:

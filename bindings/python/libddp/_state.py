@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Sequence, Union
 
@@ -13,6 +14,7 @@ from ._model import Model
 from ._optimizer import Optimizer
 from ._options import fill
 from ._outer import Outer
+from ._together import together
 
 
 class Loaded(NamedTuple):
@@ -35,6 +37,8 @@ class State:
         self.model, self.optimizer, self.ema, self.outer = model, optimizer, ema, outer
         self.epoch, self.step = epoch, step
         self.file, self.skipped = "", []  # type: str, list[str]
+
+    _call = ""  # what an adapter calls its save or load; it ends the group if ranks do not come
 
     def _check_order(self) -> None:
         if self.model._in_other_order:
@@ -69,13 +73,13 @@ class State:
             self._save_local(struct, place)
             return
         if place is None:
-            self.model._collective(lambda _: low.ddp_state_save(struct, None))
+            self._run("save", lambda: low.ddp_state_save(struct, None))
             return
         if isinstance(place, (str, os.PathLike)):
-            self.model._collective(lambda _: low.ddp_state_save_file(struct, os.fspath(place)))
+            self._run("save", lambda: low.ddp_state_save_file(struct, os.fspath(place)))
             return
         failed: list[BaseException] = []
-        self._run(lambda: low.ddp_state_save(struct, _guard(_writer(place), failed)), failed)
+        self._run("save", lambda: low.ddp_state_save(struct, _guard(_writer(place), failed)), failed)
 
     def _save_local(self, struct: Any, place: Any) -> None:
         if not hasattr(place, "write"):
@@ -93,7 +97,7 @@ class State:
         (0: all). Every rank calls."""
         self.model._take()
         struct = self._fill()
-        self.model._collective(lambda _: low.ddp_state_save_latest(struct, os.fspath(folder), keep))
+        self._run("save_latest", lambda: low.ddp_state_save_latest(struct, os.fspath(folder), keep))
 
     def load_latest(self, folder: Union[str, os.PathLike], *, partial: bool = False, local: bool = False) -> Loaded:
         """Load the newest valid checkpoint of a folder that :meth:`save_latest` has filled, and set `step`, `file` and `skipped`.
@@ -124,12 +128,10 @@ class State:
         struct = self._fill()
         options = fill(low.ddp_load_options(), low.ddp_load_options_init, {"partial": partial, "local": local})
         found: list[Any] = []
-        if failed is not None:
-            self._run(lambda: found.append(function(struct, options)), failed)
-        elif local:
+        if local and failed is None:
             found.append(function(struct, options))
         else:
-            self.model._collective(lambda _: found.append(function(struct, options)))
+            self._run("load", lambda: found.append(function(struct, options)), failed, local)
         self.model._give()
         self.model._values_written()
         report, raw = found[0], self.model._raw
@@ -139,9 +141,10 @@ class State:
         return Loaded([low.ddp_model_get_missing(raw, n) for n in range(report.missing)],
                       [low.ddp_model_get_unexpected(raw, n) for n in range(report.unexpected)])
 
-    def _run(self, function: Callable[[], None], failed: list) -> None:
+    def _run(self, name: str, function: Callable[[], None], failed: Optional[list] = None, local: bool = False) -> None:
         try:
-            self.model._collective(lambda _: function())
+            with contextlib.nullcontext() if local else together(self.model.group, self._call or f"State.{name}()", gives_up=bool(self._call)):
+                self.model._collective(lambda _: function())
         except Error as error:
             if failed:
                 raise failed.pop() from error

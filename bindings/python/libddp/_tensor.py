@@ -31,7 +31,7 @@ TO_TYPESTR[DType.BF16] = "<V2"
 TO_TYPESTR[DType.U8] = "|u1"
 SIZES = {DType.F32: 4, DType.F64: 8, DType.F16: 2, DType.BF16: 2, DType.I32: 4, DType.I64: 8, DType.U8: 1, DType.C64: 8,
          DType.C128: 16}
-_NAMES = {dtype: name for name, dtype in _BY_NAME.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in _BY_NAME.items()}
 _KNOWN = ", ".join(_BY_NAME)
 
 
@@ -44,7 +44,7 @@ class Lent(NamedTuple):
     place: Optional[Callable[[], int]] = None  #: for memory whose owner can move it: where is it now?
 
     def __str__(self) -> str:
-        return f"{_NAMES[DType(self.dtype)]} {list(self.shape)}"
+        return f"{DTYPE_NAMES[DType(self.dtype)]} {list(self.shape)}"
 
     @property
     def dtype(self) -> int:

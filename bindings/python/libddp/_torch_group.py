@@ -25,7 +25,7 @@ def group(process_group: Any = None, *, device_index: Optional[int] = None) -> G
     global _group
     if isinstance(process_group, Group):
         return process_group
-    world = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    world = dist.group.WORLD if dist.is_initialized() else None
     if process_group is not None:
         return _over(process_group, device_index)
     found = _usable(_group if world is None else _groups.get(world))
@@ -35,7 +35,7 @@ def group(process_group: Any = None, *, device_index: Optional[int] = None) -> G
             former._check_company()  # made before torch.distributed was initialised
             _groups[world] = found = former
         else:
-            found = Group() if device_index is None else Group(device_index=device_index)
+            found = Group(**_on(device_index))
             if world is not None:
                 _groups[world] = found
                 _made_over_torch.add(found)
@@ -49,9 +49,9 @@ def _usable(found: Optional[Group]) -> Optional[Group]:
 
 
 def _over(process_group: Any, device_index: Optional[int]) -> Group:
-    if not (dist.is_available() and isinstance(process_group, dist.ProcessGroup)):
-        if dist.is_available() and process_group is dist.GroupMember.NON_GROUP_MEMBER:
-            raise InvalidArgumentError("this rank is not in that process group: make the wrapper on its ranks alone")
+    if process_group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise InvalidArgumentError("this rank is not in that process group: make the wrapper on its ranks alone")
+    if not isinstance(process_group, dist.ProcessGroup):
         raise TypeError(f"process_group is a process group of torch.distributed or a libddp.Group, not {type(process_group).__name__}")
     if process_group is dist.group.WORLD:
         _world.choose_torch()
@@ -69,11 +69,12 @@ def _meet(process_group: Any, name: str, device_index: Optional[int]) -> Group:
     if world.notes is None and world.size > 1:
         raise InvalidArgumentError(f"a process group of the backend {dist.get_backend(process_group)} has no store over which libddp's "
                                    "ranks could meet: pass libddp.Group(place, rank=..., world_size=...)")
-    options = {"rank": world.rank, "world_size": world.size}
-    device = world.device_index if device_index is None else device_index
-    if device is not None:
-        options["device_index"] = device
-    return Group("store://" + name if world.size > 1 else None, store=world.notes, **options)
+    return Group("store://" + name if world.size > 1 else None, store=world.notes, rank=world.rank, world_size=world.size,
+                 **_on(world.device_index if device_index is None else device_index))
+
+
+def _on(device_index: Optional[int]) -> dict[str, int]:
+    return {} if device_index is None else {"device_index": device_index}
 
 
 def batch_norm_group(process_group: Any = None) -> Group:
@@ -88,6 +89,7 @@ def batch_norm_group(process_group: Any = None) -> Group:
     return found
 
 
-def is_alone_among_others(found: Group) -> bool:
-    """Is it a group of one that nobody asked for, where torch.distributed has more ranks?"""
-    return not found.closed and found._found and found.size == 1 and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def check_company(found: Group) -> None:
+    """Raise where it is a group of one that nobody asked for, and torch.distributed has more ranks."""
+    if not found.closed and found.size == 1 and dist.is_initialized() and dist.get_world_size() > 1:
+        found._check_company()

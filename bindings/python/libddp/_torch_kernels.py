@@ -12,11 +12,12 @@ import torch
 from ._errors import InvalidArgumentError, InvalidStateError, NotSupportedError
 from ._optimizer import SGD as OwnSGD
 from ._optimizer import Adam as OwnAdam
-from ._torch_state import load_state, read_state
+from ._torch_tensors import parameters_of
 from ._written import written
 
 OPTIONS = ("shard", "in_backward", "master_weights", "nonfinite", "max_norm", "clip_value", "undo", "divide_in_step", "late_values")
 _REFUSED = ("amsgrad", "maximize", "capturable", "differentiable")
+_FIXED = ("betas", "eps", "momentum", "dampening", "nesterov")
 _UNMOVED = 5e-324  # a factor on the rate: a step that moves nothing; 0 would leave out the step
 
 
@@ -25,38 +26,51 @@ class Kernels:
 
     def __init__(self, optimizer: torch.optim.Optimizer, wrapper: Any, options: dict) -> None:
         self.wrapper = wrapper
-        self._index = {id(parameter): index for index, parameter in enumerate(wrapper._parameters_lent)}
         self._in_backward = bool(options.get("in_backward"))
         self.sharded = bool(options.get("shard"))
         self._is_given_late = self._in_backward or (self.sharded and wrapper.group.size > 1)  # changes of p.grad come too late
         self._applies_early = self._in_backward or bool(options.get("divide_in_step"))  # a pass makes the step, or leaves sums
         self._optimizer = weakref.ref(optimizer)
-        self._fixed = self._check_groups(optimizer, None)
         self._options = options
+        self._fixed: dict = {}  # what must stay as it is
+        self._check_groups(optimizer)
         self._listed: Optional[set] = None  # the parameters that it has; None: all
-        others = [other for other in (reference() for reference in wrapper._optimizers) if other is not None]
-        for other in others:
+        for other in tuple(wrapper._optimizers):
             other._keep_its_own()
-        if others:
             self._listed = self._in_groups(optimizer)
-        self.own = _make(optimizer, wrapper.model, self._listed, options)
+        self._make_own(optimizer)
         self._stepped = 0  # passes of the wrapper that had reduced at the last step
         self._given: list = []  # the gradients as they were when the last pass had ended
-        self._said: Any = None  # what the groups said when libddp was told
-        self._sent: list = [None] * len(self._index)  # decay and factor of each parameter, as libddp has them
-        self._scale = 1.0  # the loss scale that libddp has
         self._is_scaled = self._is_unscaled = False  # has a GradScaler been at the gradients, once? Has it divided them?
-        wrapper._optimizers.append(weakref.ref(self))
+        wrapper._optimizers.add(self)
         if self._is_given_late:
             # GradScaler lets such an optimizer look for overflows itself, which it does for all ranks.
             warnings.filterwarnings("ignore", "GradScaler is going to stop passing itself", FutureWarning)
             optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
             optimizer.step = types.MethodType(_step_with_scaler, optimizer)  # type: ignore[method-assign]
         self._late = wrapper._wait_for_late_values() if options.get("late_values") and wrapper.group.size > 1 else None
+
+    def _make_own(self, optimizer: Any) -> None:
+        first = optimizer.param_groups[0]
+        shared = {"rate": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **self._options}
+        if self._listed is not None:
+            shared["parameters"] = sorted(self._listed)
+        if isinstance(optimizer, torch.optim.SGD):
+            self.own = _SGD(self.wrapper.model, momentum=first["momentum"], dampening=first["dampening"], nesterov=first["nesterov"], **shared)
+        else:
+            self.own = _Adam(self.wrapper.model, beta1=float(first["betas"][0]), beta2=float(first["betas"][1]), epsilon=first["eps"],
+                             decoupled=isinstance(optimizer, torch.optim.AdamW), **shared)
+        self._apply_anew(optimizer)
+
+    def _apply_anew(self, optimizer: Any) -> None:
+        """libddp has forgotten what the groups said."""
+        self._said: Any = None  # what the groups said when libddp was told
+        self._sent: list = [None] * len(self.wrapper._parameters_lent)  # decay and factor of each parameter, as libddp has them
+        self._scale = self.own.loss_scale  # as libddp has it
         self._apply(optimizer)
 
     def _in_groups(self, optimizer: Any) -> set:
-        return {self.index(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return {self.wrapper._index_of[id(p)] for p in parameters_of(optimizer) if id(p) in self.wrapper._index_of}
 
     def _keep_its_own(self) -> None:
         """Another optimizer is made: leave it the parameters that are in no group of this one. Not once this one has made a step."""
@@ -65,43 +79,38 @@ class Kernels:
             return
         self._listed = self._in_groups(optimizer)
         self.own.close()
-        self.own = _make(optimizer, self.wrapper.model, self._listed, self._options)
-        self._said, self._sent, self._scale = None, [None] * len(self._index), 1.0
-        self._apply(optimizer)
+        self._make_own(optimizer)
 
     def index(self, parameter: torch.Tensor) -> int:
         """The parameter's number in the model."""
-        found = self._index.get(id(parameter))
+        found = self.wrapper._index_of.get(id(parameter))
         if found is None:
             raise InvalidArgumentError("a parameter is not one of the wrapped module's: make the optimizer from net.parameters()")
         return found
 
     # ---- What the groups say. ----
 
-    def _check_groups(self, optimizer: Any, fixed: Optional[list]) -> list:
-        """Raise for what the kernels cannot do. Returns what must stay as it is."""
-        keys = [key for key in ("betas", "eps", "momentum", "dampening", "nesterov") if key in optimizer.defaults]
+    def _check_groups(self, optimizer: Any) -> None:
+        """Raise for what the kernels cannot do."""
         name = type(optimizer).__name__
         for group in optimizer.param_groups:
             for key in _REFUSED:
                 if group.get(key):
                     raise NotSupportedError(f"{name}: {key} is not among what libddp's kernels do; leave out {', '.join(OPTIONS)}, and PyTorch's make "
                                             "the steps")
-            now = [tuple(map(float, group[key])) if key == "betas" else float(group[key]) for key in keys]
-            if fixed is not None and now != fixed:
-                key = next(key for key, one, other in zip(keys, now, fixed) if one != other)
-                raise NotSupportedError(f"{name}: with libddp's kernels {key} is one for all parameter groups and stays as it was at the beginning; lr "
-                                        "and weight_decay may differ and change (schedulers like OneCycleLR: cycle_momentum=False)")
-            fixed = now
+            for key in _FIXED:
+                now = tuple(map(float, group["betas"])) if key == "betas" and key in group else float(group.get(key, 0))
+                if self._fixed.setdefault(key, now) != now:
+                    raise NotSupportedError(f"{name}: with libddp's kernels {key} is one for all parameter groups and stays as it was at the beginning; "
+                                            "lr and weight_decay may differ and change (schedulers like OneCycleLR: cycle_momentum=False)")
             for parameter in group["params"] if self.wrapper._sparse else ():
                 if parameter.requires_grad and self.index(parameter) in self.wrapper._sparse:
                     raise NotSupportedError(f"{name}: the gradient of a parameter is sparse (nn.Embedding(..., sparse=True)): give it to "
                                             "torch.optim.SparseAdam, and the others to this optimizer")
-        return fixed or []
 
     def _apply(self, optimizer: Any, left_out: Iterable[int] = ()) -> None:
         """Give libddp the rates and decays that the groups have now; a parameter that is frozen, in no group or left out keeps its value."""
-        self._check_groups(optimizer, self._fixed)
+        self._check_groups(optimizer)
         groups = [(float(group["lr"]), float(group["weight_decay"]), group["params"]) for group in optimizer.param_groups]
         says = [(rate, decay, [parameter.requires_grad for parameter in parameters]) for rate, decay, parameters in groups], list(left_out)
         if says == self._said:
@@ -110,12 +119,11 @@ class Kernels:
         wanted: list = [(0.0, 0.0)] * len(self._sent)
         for rate, decay, parameters in groups:
             entry = (decay, rate / top if rate else _UNMOVED if top else 1.0)
-            for parameter in parameters:
-                if self._listed is not None and self.index(parameter) not in self._listed:
+            for index in [self.index(parameter) for parameter in parameters if parameter.requires_grad]:
+                if self._listed is not None and index not in self._listed:
                     raise InvalidStateError("the module has several optimizers, so a parameter cannot be added to one; make it with all of its "
                                             "parameters")
-                if parameter.requires_grad:
-                    wanted[self.index(parameter)] = entry
+                wanted[index] = entry
         for index in left_out:
             wanted[index] = (wanted[index][0], 0.0)
         if top != self.own.rate:
@@ -147,20 +155,16 @@ class Kernels:
 
     def step(self, optimizer: Any) -> None:
         """Update every parameter that the last pass used."""
-        flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        flat = parameters_of(optimizer)
         if self.wrapper._reduced == self._stepped:
             if all(parameter.grad is None for parameter in flat):
                 return
             raise InvalidStateError(f"{type(optimizer).__name__}.step(): no backward() has reduced gradients since the last step, and libddp's kernels "
                                     "make one step with each; call zero_grad() where a batch is skipped, or leave out "
                                     f"{', '.join(OPTIONS)}: PyTorch's kernels step again with the same gradients")
-        left_out: list[int] = []
         if self._is_given_late:
             self._check_untouched(optimizer)
-            if self._is_unscaled:
-                self._bring(flat)
-        else:
-            left_out = self._bring(flat)
+        left_out = self._bring(flat) if self._is_unscaled or not self._is_given_late else []
         if not self._in_backward:
             self._apply(optimizer, left_out)
         self.own.step(stream=self.wrapper._stream())
@@ -191,7 +195,7 @@ class Kernels:
         """p.grad as it is now counts: another tensor is copied to where the kernels read. Returns which parameters have none."""
         left_out, wrapper = [], self.wrapper
         for parameter in flat:
-            index = self._index.get(id(parameter))
+            index = wrapper._index_of.get(id(parameter))
             if index is None:
                 continue
             grad = parameter.grad
@@ -231,18 +235,6 @@ class Kernels:
         finally:
             self._is_scaled = self._is_unscaled = False
 
-    # ---- State. ----
-
-    def read(self, optimizer: Any) -> dict:
-        """The state of each parameter, as torch.optim's class has it. Collective where it is sharded."""
-        return read_state(self, optimizer)
-
-    def load(self, optimizer: Any, state_dict: dict) -> None:
-        """The state of a state_dict(). Collective."""
-        load_state(self, optimizer, state_dict)
-        self._said, self._sent, self._scale = None, [None] * len(self._sent), self.own.loss_scale
-        self._apply(optimizer)
-
 
 class Given:
     """A gradient when the pass had ended. It does not keep the tensor."""
@@ -255,27 +247,12 @@ class Given:
         return self._tensor() is grad and (grad.layout != torch.strided or grad.data_ptr() == self._address)
 
 
-class _SomeAdam(OwnAdam):
-    """Of the parameters that are in a group."""
+class _Adam(OwnAdam):
+    _takes_all = False  # but the parameters that are in a group
 
+
+class _SGD(OwnSGD):
     _takes_all = False
-
-
-class _SomeSGD(OwnSGD):
-    """Of the parameters that are in a group."""
-
-    _takes_all = False
-
-
-def _make(optimizer: Any, model: Any, listed: Optional[set], options: dict) -> Any:
-    first = optimizer.param_groups[0]
-    shared = {"rate": float(first["lr"]), "weight_decay": float(first["weight_decay"]), **options}
-    if listed is not None:
-        shared["parameters"] = sorted(listed)
-    if isinstance(optimizer, torch.optim.SGD):
-        return _SomeSGD(model, momentum=first["momentum"], dampening=first["dampening"], nesterov=first["nesterov"], **shared)
-    return _SomeAdam(model, beta1=float(first["betas"][0]), beta2=float(first["betas"][1]), epsilon=first["eps"],
-                     decoupled=isinstance(optimizer, torch.optim.AdamW), **shared)
 
 
 def _step_with_scaler(self: Any, closure: Any = None, *, grad_scaler: Any = None) -> Any:

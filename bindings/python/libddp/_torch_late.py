@@ -8,6 +8,7 @@ from typing import Any, Iterable, Optional
 import torch
 
 from ._model import Model
+from ._torch_tensors import Call
 
 
 class LateValues:
@@ -19,10 +20,9 @@ class LateValues:
         self._model, self._module = model, weakref.ref(module)
         index_of = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._own = {name: {index_of[id(p)] for p in part.parameters(recurse=False) if id(p) in index_of} for name, part in module.named_modules()}
-        self._awaited = {name: set(indices) for name, indices in self._own.items()}  # before a module of this name is called
+        self._awaited: Optional[dict[str, set[int]]] = None  # before a module of this name is called; None: it has not been recorded
+        self._calls: set[str] = set()  # the modules that were called, while that is recorded
         self._left: set[int] = set()  # parameters that may not have come
-        self._calls: Optional[set[str]] = None  # the modules that were called, while that is recorded
-        self._is_known = False
         self._handles: list = [module.register_forward_hook(_Hook(self, "behind"))]
         for name, part in module.named_modules():
             self._handles += [part.register_forward_pre_hook(_Hook(self, "before", name), prepend=True),
@@ -40,38 +40,30 @@ class LateValues:
 
     def before(self, name: str) -> None:
         """A module is about to be called."""
-        if self._calls is not None:
-            self._calls.add(name)
-        if name == "" and not self._is_known:
-            self._calls = set()
-        if self._left and (not self._is_known or (name == "" and self._is_compiled())):
+        if self._awaited is None:
+            self._calls = {name} | (self._calls if name else set())
             self.wait_all()
-        for index in self._left & self._awaited[name] if self._left else ():
-            self._model.wait_value(index)
-            self._left.discard(index)
+        elif self._left:
+            if name == "" and self._is_compiled():
+                self.wait_all()
+            for index in self._left & self._awaited[name]:
+                self._model.wait_value(index)
+                self._left.discard(index)
 
     def behind(self) -> None:
         """The module has been called as a whole."""
-        calls, self._calls = self._calls, None
-        if self._is_known or calls is None:
+        if self._awaited is not None:
             return
-        self._is_known = True
-        places: dict[int, list[str]] = {}
-        for name, indices in self._own.items():
-            for index in indices:
-                places.setdefault(index, []).append(name)
-        for index, names in places.items():
-            for caller in names:
-                while caller and caller not in calls:
-                    caller = caller.rpartition(".")[0]
-                self._awaited[caller].add(index)
-            if len(names) > 1:
-                self._awaited[""].add(index)
+        self._awaited, seen = {name: set(indices) for name, indices in self._own.items()}, set()
+        for caller, indices in self._own.items():
+            while caller and caller not in self._calls:
+                caller = caller.rpartition(".")[0]
+            self._awaited[caller] |= indices
+            self._awaited[""] |= indices & seen  # a second module has these
+            seen |= indices
 
     def _is_compiled(self) -> bool:
-        module = self._module()
-        return module is not None and any(isinstance(part, torch._dynamo.OptimizedModule) or part._compiled_call_impl is not None
-                                          for part in module.modules())
+        return any(isinstance(part, torch._dynamo.OptimizedModule) or part._compiled_call_impl is not None for part in self._module().modules())
 
     def close(self) -> None:
         self.wait_all()
@@ -79,27 +71,13 @@ class LateValues:
             handle.remove()
 
 
-class _Hook:
-    """A hook of a module, which may outlive what it refers to; in a copy of the module it does nothing. A compiled computation is interrupted
-    for it: a value must have come before it is used."""
+class _Hook(Call):
+    """A hook of a module, which may outlive what it refers to. A compiled computation is interrupted for it: a value must have come before it is
+    used."""
 
     def __init__(self, values: Optional[LateValues], method: str, *arguments: Any) -> None:
-        self._values: Any = _gone if values is None else weakref.ref(values)
-        self._method, self._arguments = method, arguments
-        self._run = torch._dynamo.disable(_run)
-
-    def __reduce__(self) -> Any:
-        return _Hook, (None, "")
+        super().__init__(values, method, *arguments)
+        self._call = torch._dynamo.disable(super().__call__)
 
     def __call__(self, *_: Any, **__: Any) -> None:
-        self._run(self)
-
-
-def _gone() -> None:
-    return None
-
-
-def _run(hook: _Hook) -> None:
-    alive = hook._values()
-    if alive is not None:
-        getattr(alive, hook._method)(*hook._arguments)
+        self._call()

@@ -9,7 +9,8 @@ import torch
 
 from ._batch_norm import BatchNorm, batch_norm_backward, batch_norm_forward
 from ._group import Group
-from ._torch_group import batch_norm_group, is_alone_among_others
+from ._torch_group import batch_norm_group, check_company
+from ._torch_tensors import stream_of
 from ._written import written
 
 
@@ -19,7 +20,7 @@ class _Normalise(torch.autograd.Function):
                 share: float, ranks: Group) -> torch.Tensor:
         y = torch.empty_like(x)
         mean, invstd = (torch.empty(x.shape[1], dtype=torch.float64, device=x.device) for _ in range(2))
-        found = batch_norm_forward(ranks, x.detach(), y, weight=_plain(weight), bias=_plain(bias), running_mean=running[0], running_var=running[1],
+        found = batch_norm_forward(ranks, x, y, weight=weight, bias=bias, running_mean=running[0], running_var=running[1],
                                    saved_mean=mean, saved_invstd=invstd, epsilon=epsilon, momentum=share, stream=stream_of(x))
         written(tensor for tensor in running if tensor is not None)
         ctx.ranks, ctx.count, ctx.options = ranks, found.count, found.options
@@ -35,29 +36,27 @@ class _Normalise(torch.autograd.Function):
         dy, dx = dy.contiguous(), torch.empty_like(x)
         dweight = None if weight is None else torch.empty_like(weight)
         dbias = torch.empty_like(mean, dtype=dy.dtype if weight is None else weight.dtype) if ctx.needs_input_grad[2] else None
-        saved = BatchNorm(x.detach(), _plain(weight), mean, invstd, ctx.count, ctx.options)
+        saved = BatchNorm(x, weight, mean, invstd, ctx.count, ctx.options)
         batch_norm_backward(ctx.ranks, saved, dy, dx=dx, dweight=dweight, dbias=dbias, stream=stream_of(dy))
         return dx, dweight, dbias, None, None, None, None
 
 
 def _differentiable(ctx: Any, x: torch.Tensor, weight: Optional[torch.Tensor], dy: torch.Tensor) -> tuple:
     """The same gradients by operations of autograd, in F64. The ranks make the same sums in the same order here and in the derivatives of this."""
-    def per_channel(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.view(1, -1, *[1] * (x.dim() - 2))
+    axes, count = [axis for axis in range(x.dim()) if axis != 1], max(ctx.count, 1)
 
-    def total(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.sum([axis for axis in range(x.dim()) if axis != 1])
+    def mean(tensor: torch.Tensor) -> torch.Tensor:
+        return _Sum.apply(tensor.sum(axes, keepdim=True), ctx.ranks) / count
 
-    wide, given, count = x.double(), dy.double(), max(ctx.count, 1)
-    centred = wide - per_channel(_Sum.apply(total(wide), ctx.ranks) / count)
-    variance = _Sum.apply(total(centred * centred), ctx.ranks) / count
-    normal = centred * per_channel((variance + ctx.options["epsilon"]).rsqrt())
-    dbias, dweight = total(given), total(given * normal)
-    scale = None if weight is None else per_channel(weight.double())
+    wide, given = x.double(), dy.double()
+    centred = wide - mean(wide)
+    invstd = (mean(centred * centred) + ctx.options["epsilon"]).rsqrt()
+    normal = centred * invstd
+    dbias, dweight = given.sum(axes, keepdim=True), (given * normal).sum(axes, keepdim=True)
     mean_given, mean_along = (_Sum.apply(torch.stack((dbias, dweight)), ctx.ranks) / count).unbind()
-    dx = (given - per_channel(mean_given) - normal * per_channel(mean_along)) * per_channel((variance + ctx.options["epsilon"]).rsqrt())
-    return ((dx if scale is None else dx * scale).to(x.dtype), None if weight is None else dweight.to(weight.dtype),
-            dbias.to(dy.dtype if weight is None else weight.dtype) if ctx.needs_input_grad[2] else None)
+    dx = (given - mean_given - normal * mean_along) * invstd * (1 if weight is None else weight.double().view_as(invstd))
+    kind = dy.dtype if weight is None else weight.dtype
+    return (dx.to(x.dtype), None if weight is None else dweight.flatten().to(kind), dbias.flatten().to(kind) if ctx.needs_input_grad[2] else None)
 
 
 class _Sum(torch.autograd.Function):
@@ -72,23 +71,6 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         return _Sum.apply(gradients[0], ctx.ranks), None
-
-
-def stream_of(tensor: torch.Tensor) -> Optional[int]:
-    """The stream on which PyTorch works on this tensor now."""
-    if not tensor.is_cuda:
-        return None
-    if _raw_stream is None:
-        return torch.cuda.current_stream(tensor.device).cuda_stream
-    return _raw_stream(tensor.get_device())
-
-
-# The number alone, as code that torch.compile makes asks for it: making an object of a stream takes microseconds, at each gradient.
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-
-
-def _plain(tensor: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    return None if tensor is None else tensor.detach()
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
@@ -117,28 +99,23 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if input.dim() < 2:
             raise ValueError(f"batch normalisation takes [N, C, ...], not {input.dim()} dimensions")
 
-    def _share(self) -> float:
-        """Share of this batch in the running statistics; momentum None is the plain average."""
-        return float(self.momentum) if self.momentum is not None else 1.0 / max(1, int(self.num_batches_tracked or 1))
-
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
         ranks = self.ranks
-        if is_alone_among_others(ranks):
-            ranks._check_company()
+        check_company(ranks)
         tracks = self.track_running_stats and self.running_mean is not None
         if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         running = (self.running_mean, self.running_var) if tracks else (None, None)
-        return _Normalise.apply(input.contiguous(), self.weight, self.bias, running, self.eps, self._share(), ranks)
+        share = self.momentum if self.momentum is not None else 1 / max(1, int(self.num_batches_tracked or 1))  # None: the plain average
+        return _Normalise.apply(input.contiguous(), self.weight, self.bias, running, self.eps, float(share), ranks)
 
     def __deepcopy__(self, memo: dict) -> SyncBatchNorm:
         """The copy has the same ranks."""
         memo[id(self.process_group)] = self.process_group
-        other = type(self).__new__(type(self))
-        memo[id(self)] = other
+        other = memo[id(self)] = type(self).__new__(type(self))
         other.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return other
 

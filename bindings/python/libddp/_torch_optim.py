@@ -11,7 +11,8 @@ import torch
 
 from ._errors import InvalidArgumentError, InvalidStateError, NotSupportedError
 from ._torch_kernels import OPTIONS, Kernels
-from ._torch_tensors import WRAPPERS
+from ._torch_state import load_state, read_state
+from ._torch_tensors import WRAPPERS, parameters_of
 from ._written import written
 
 
@@ -48,8 +49,8 @@ class _Steps(torch.optim.Optimizer):
     def _find_wrapper(self) -> Any:
         found = None if self._wrapper is None else self._wrapper()
         if found is None or not found._listens:
-            parameters = {id(parameter) for group in self.param_groups for parameter in group["params"]}
-            found = next((each for each in list(WRAPPERS) if each._listens and not parameters.isdisjoint(each._known)), None)
+            parameters = set(map(id, parameters_of(self)))
+            found = next((each for each in list(WRAPPERS) if each._listens and not parameters.isdisjoint(each._index_of)), None)
             self._wrapper = None if found is None else weakref.ref(found)
         return found
 
@@ -108,18 +109,14 @@ class _Steps(torch.optim.Optimizer):
         if self.defaults.get("differentiable") or torch.get_default_dtype() != torch.float32:
             return False
         for group in self.param_groups:
-            begun = set()
-            for parameter in group["params"]:
-                grad = parameter.grad
-                if grad is None:
-                    continue
-                if not (type(parameter) in _PLAIN and parameter.is_cpu and parameter.is_floating_point() and grad.dtype == parameter.dtype
-                        and grad.layout == torch.strided and type(grad) in _PLAIN):
-                    return False
-                if group.get("momentum"):
-                    begun.add(self.state.get(parameter, _NOTHING).get("momentum_buffer") is None)
-            if len(begun) > 1:
-                return False  # PyTorch's fused SGD begins all buffers at once
+            kinds = {(type(p), type(grad), p.dtype, grad.dtype, p.is_cpu, grad.layout) for p in group["params"] if (grad := p.grad) is not None}
+            if not all(kind in _PLAIN and of_grad in _PLAIN and dtype.is_floating_point and dtype == dtype_of_grad and is_cpu and layout == torch.strided
+                       for kind, of_grad, dtype, dtype_of_grad, is_cpu, layout in kinds):
+                return False
+            if group.get("momentum"):
+                begun = {self.state.get(p, {}).get("momentum_buffer") is None for p in group["params"] if p.grad is not None}
+                if len(begun) > 1:
+                    return False  # PyTorch's fused SGD begins all buffers at once
         return True
 
     # ---- State. ----
@@ -129,7 +126,7 @@ class _Steps(torch.optim.Optimizer):
         others says so after 10 s, and ends the group after 300 s."""
         if self._kernels is None:
             return super().state_dict()
-        self.state = defaultdict(dict, self._kernels.read(self))
+        self.state = defaultdict(dict, read_state(self._kernels, self))
         try:
             return super().state_dict()
         finally:
@@ -141,14 +138,13 @@ class _Steps(torch.optim.Optimizer):
             super().load_state_dict(state_dict)
             return
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
-        self._kernels.load(self, state_dict)
+        load_state(self._kernels, self, state_dict)
         self.state = _StateOfKernels(self)  # type: ignore[assignment]
 
     def __getstate__(self) -> dict:
         """Of a copy PyTorch's kernels make the steps. With shard it is collective, as state_dict()."""
         kept = super().__getstate__()
-        return kept if self._kernels is None else {**kept, "state": defaultdict(dict, self._kernels.read(self))}
-
+        return kept if self._kernels is None else {**kept, "state": defaultdict(dict, read_state(self._kernels, self))}
 
 
 class _StateOfKernels(defaultdict):
@@ -160,11 +156,9 @@ class _StateOfKernels(defaultdict):
 
     def __missing__(self, parameter: torch.Tensor) -> dict:
         optimizer = self._optimizer()
-        if optimizer is None or optimizer._kernels is None:
-            return {}
         if optimizer._kernels.sharded and optimizer._kernels.wrapper.group.size > 1:
             raise NotSupportedError("with shard each rank has a part of the state; state_dict(), which all ranks call, has it all")
-        self.update(optimizer._kernels.read(optimizer))
+        self.update(read_state(optimizer._kernels, optimizer))
         return self.get(parameter, {})
 
     def forget(self) -> None:
@@ -176,7 +170,6 @@ class _StateOfKernels(defaultdict):
                                     "change a state_dict() and load it, or leave out the options that ask for the kernels")
 
 
-_NOTHING: dict = {}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 _DOC = """torch.optim.{name}, with its arguments, and keywords with which libddp's kernels make the steps, with the same bits on every rank::

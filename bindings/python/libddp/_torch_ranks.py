@@ -10,27 +10,18 @@ import torch
 import torch.distributed as dist
 
 from ._group import Group
-from ._torch_norm import stream_of
-from ._torch_tensors import as_bytes
+from ._torch_tensors import as_bytes, stream_of
 
 
 class _Done(dist.Work):
     """An operation that is made when somebody waits for it."""
 
-    def __init__(self, function: Optional[Callable[[], None]] = None) -> None:
+    def __init__(self, function: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._function = function
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:  # noqa: ARG002  PyTorch's signature
-        function, self._function = self._function, None
-        if function is not None:
-            function()
-        return True
-
-    def is_completed(self) -> bool:
-        return self._function is None
-
-    def is_success(self) -> bool:
+        self._function()
         return True
 
 

@@ -2,57 +2,40 @@
 """Sparse gradients, such as those of nn.Embedding(sparse=True): part of libddp.torch."""
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 
 from ._errors import NotSupportedError, TensorError
 from ._group import Group
-from ._torch_norm import stream_of
+from ._torch_tensors import stream_of
 
 
-class SparseGradients:
-    """Parameters whose gradients are sparse. Of each libddp knows a stand-in of one element, whose marks tell all ranks whether the parameter was
-    used, is missing or came twice; the value is a buffer of the model. When a pass has ended well, the ranks exchange the rows that they
-    have: their indices, and then the sum of each row that any rank has."""
+class SparseGradients(dict):
+    """Parameters whose gradients are sparse, by number. Of each libddp knows a stand-in of one element, whose marks tell all ranks whether the
+    parameter was used, is missing or came twice; the value is a buffer of the model. When a pass has ended well, the ranks exchange the rows that
+    they have: their indices, and then the sum of each row that any rank has."""
 
     def __init__(self, module: torch.nn.Module, parameters: list[torch.nn.Parameter], options: dict) -> None:
         found = {id(part.weight) for part in module.modules() if isinstance(part, _SPARSE) and part.sparse}
-        self._stand_ins = {index: torch.zeros(1, device=parameter.device) for index, parameter in enumerate(parameters) if id(parameter) in found}
+        super().__init__((index, torch.zeros(1, device=parameter.device)) for index, parameter in enumerate(parameters) if id(parameter) in found)
         self._op = options.get("reduce", "average")
-        if self._stand_ins:
+        if self:
             for option, plain in (("uneven_inputs", (None, False, 0)), ("divisor", (None, "world", 0)), ("own_values", (None, False, 0))):
                 if options.get(option) not in plain:
                     raise NotSupportedError(f"{option} does not work with sparse gradients (nn.Embedding(..., sparse=True)): a rank without data "
                                             "answers for dense ones alone. Leave the option out, or give the embedding sparse=False; join() with "
                                             "torch.distributed works with both")
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._stand_ins)
-
-    def __len__(self) -> int:
-        return len(self._stand_ins)
-
-    def buckets(self) -> list[list[int]]:
-        """The stand-ins' own: they lie on one device."""
-        return [list(self._stand_ins)] if self._stand_ins else []
-
-    def __contains__(self, index: int) -> bool:
-        return index in self._stand_ins
-
-    def instead_of(self, parameters: list[torch.nn.Parameter]) -> list[Any]:
-        """The tensors that libddp knows as parameters."""
-        return [self._stand_ins.get(index, parameter) for index, parameter in enumerate(parameters)]
-
     def lend(self, model: Any, index: int, name: str, parameter: torch.Tensor) -> None:
         """To a model, which has the parameters before this one."""
         model.add_buffer(name, parameter)
-        model.add_parameter(f"{name} (sparse gradient)", self._stand_ins[index])
+        model.add_parameter(f"{name} (sparse gradient)", self[index])
         model._left_out = f"{name!r}, whose gradient is sparse: torch.optim has SparseAdam and SGD for it; or give the embedding sparse=False"
 
     def reduce(self, model: Any, parameters: list[torch.nn.Parameter], has_data: bool = True, factor: float = 1.0) -> None:
         """Of the parameters that any rank used in the pass that has just ended, on all ranks."""
-        for index in self._stand_ins:
+        for index in self:
             if model.was_used(index):
                 self._reduce(model.group, parameters[index], has_data, factor)
 

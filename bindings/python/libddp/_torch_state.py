@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ._state import State
-from ._torch_strides import in_memory_order, like, order_of
-from ._torch_together import together
+from ._torch_tensors import in_memory_order, like, order_of, parameters_of
 
 _DTYPES = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -27,8 +26,8 @@ def read_state(kernels: Any, optimizer: Any) -> dict:
             name, _, field = key[len(prefix):].rpartition(".")
             fields.setdefault(name, {})[field] = entry
     state = {}
-    for parameter in _trained(optimizer):
-        name = names[kernels.index(parameter)]
+    for parameter in parameters_of(optimizer):
+        name = names[kernels.index(parameter)] if parameter.requires_grad else ""
         steps = int(numbers.get(f"ddp.optimizer.0.steps.{name}", 0))
         if not steps:
             continue
@@ -50,8 +49,7 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
     tensors = {name: in_memory_order(p.detach()) for name, p in zip(names, wrapper._parameters_lent)}
     most = 0
     keys = [key for group in state_dict["param_groups"] for key in group["params"]]  # numbers, or names in distributed checkpoints
-    flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for key, parameter in zip(keys, flat):
+    for key, parameter in zip(keys, parameters_of(optimizer)):
         if not parameter.requires_grad:
             continue
         name, state = names[kernels.index(parameter)], state_dict["state"].get(key, {})
@@ -66,12 +64,16 @@ def load_state(kernels: Any, optimizer: Any, state_dict: dict) -> None:
     numbers["ddp.optimizer.0.step_count"] = str(most)
     numbers["ddp.optimizer.0.rate"] = repr(max(float(group["lr"]) for group in optimizer.param_groups))
     file = _file(tensors, numbers) if wrapper.group.rank == 0 else None
-    with together(wrapper.group, what):
-        _Parts(wrapper.model, kernels.own).load(file, partial=True)
+    _Parts(what, kernels).load(file, partial=True)
+    kernels._apply_anew(optimizer)
 
 
 class _Parts(State):
     """Tensors in the order of memory are what is wanted."""
+
+    def __init__(self, what: str, kernels: Any) -> None:
+        super().__init__(kernels.wrapper.model, kernels.own)
+        self._call = what
 
     def _check_order(self) -> None:
         pass
@@ -79,12 +81,11 @@ class _Parts(State):
 
 def _parts(kernels: Any, what: str) -> tuple[dict, bytes]:
     """What libddp saves: what this rank has, or, where it is sharded, on all ranks what all have."""
-    ranks, model, file = kernels.wrapper.group, kernels.wrapper.model, io.BytesIO()
+    ranks, file = kernels.wrapper.group, io.BytesIO()
     if not kernels.sharded or ranks.size == 1:
-        _Parts(model, kernels.own).save(file, local=True)
+        _Parts(what, kernels).save(file, local=True)
         return _read(file.getvalue())
-    with together(ranks, what):
-        _Parts(model, kernels.own).save(file if ranks.rank == 0 else None)
+    _Parts(what, kernels).save(file if ranks.rank == 0 else None)
     size = ranks.broadcast(torch.tensor([file.getbuffer().nbytes]))
     data = torch.frombuffer(bytearray(file.getvalue() if ranks.rank == 0 else int(size)), dtype=torch.uint8)
     return _read(ranks.broadcast(data).numpy().tobytes())
@@ -107,8 +108,3 @@ def _file(tensors: dict[str, torch.Tensor], numbers: dict[str, str]) -> io.Bytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 64)
     return io.BytesIO(len(text).to_bytes(8, "little") + text + data)
-
-
-def _trained(optimizer: Any) -> list[torch.Tensor]:
-    """The parameters that are not frozen."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]

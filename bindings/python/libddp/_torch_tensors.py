@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module's tensors, looked up at each use, because PyTorch programs replace them: part of libddp.torch."""
+"""A module's tensors, looked up at each use, because PyTorch programs replace them; and dense ones whose axes lie in another order in memory, as
+channels_last, which libddp sees in the order of memory: part of libddp.torch."""
 from __future__ import annotations
 
 import weakref
-from typing import Any, Iterable
+from typing import Any, Iterable, Optional
 
 import torch
 
-from ._errors import InvalidStateError, TensorError
-from ._torch_strides import in_memory_order
+from ._errors import InvalidStateError
+from ._tensor import DTYPE_NAMES
 
-WRAPPERS: weakref.WeakSet = weakref.WeakSet()  #: of modules, for optimizers that are given parameters
+WRAPPERS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  #: of modules, in the order in which they were made
+
+
+class Call:
+    """A method of an object, with its first arguments, for PyTorch to call. It does not keep the object. Where that has gone, and in a copy, it does
+    nothing."""
+
+    def __init__(self, owner: Any, name: str, *arguments: Any) -> None:
+        self._owner: Any = (lambda: None) if owner is None else weakref.ref(owner)
+        self._name, self._arguments = name, arguments
+
+    def __reduce__(self) -> Any:
+        return Call, (None, "")
+
+    def __call__(self, *arguments: Any) -> Any:
+        alive = self._owner()
+        return None if alive is None else getattr(alive, self._name)(*self._arguments, *arguments)
 
 
 class Buffers:
@@ -24,29 +41,24 @@ class Buffers:
         self.are_equal = False  # were they sent at the end of a pass, and has no training computation begun since? The same on all ranks
         self._stages: dict[str, torch.Tensor] = {}
 
-    def stage(self, name: str, buffer: torch.Tensor) -> torch.Tensor:
-        """Memory for a copy of a buffer, as bytes where libddp does not know its element type."""
-        if buffer.layout != torch.strided:
-            raise TensorError(f"buffer {name!r} has the layout {buffer.layout}; libddp reads dense tensors")
-        copy = buffer.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
-        self._stages[name] = copy
-        return copy if copy.dtype in KNOWN_DTYPES else as_bytes(copy)
-
-    def keep(self, name: str, frozen: torch.Tensor) -> torch.Tensor:
-        """The memory of a frozen parameter, without a copy, as bytes where libddp does not know its element type. The program may put other
-        data in its place, as with the second encoder of MoCo: libddp's memory is this one then, and a copy."""
-        alias = self._stages[name] = frozen.detach()
-        return as_bytes(alias) if alias.dtype not in KNOWN_DTYPES and alias.is_contiguous() else in_memory_order(alias)
+    def stage(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Memory for a copy of a buffer; of a frozen parameter its own, though the program may put other data in its place, as with the second encoder
+        of MoCo: it is a copy then. As bytes where libddp does not know the element type."""
+        stage = tensor.detach()
+        if not isinstance(tensor, torch.nn.Parameter) and tensor.layout == torch.strided:
+            stage = stage.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+        self._stages[name] = stage
+        return as_bytes(stage) if stage.dtype not in _KNOWN_DTYPES and stage.is_contiguous() else in_memory_order(stage)
 
     def take(self) -> None:
         """Copy the module's buffers to libddp's memory."""
-        for _, buffer, stage in self._pairs():
+        for buffer, stage in self._pairs():
             stage.copy_(buffer)
 
     def give(self) -> None:
         """Copy libddp's memory to the module's buffers."""
         self.are_equal = False
-        for _, buffer, stage in self._pairs():
+        for buffer, stage in self._pairs():
             target, source = once_in_memory(buffer.data, stage)
             target.copy_(source)
 
@@ -68,32 +80,28 @@ class Buffers:
                 what = "parameter" if isinstance(buffer, torch.nn.Parameter) else "buffer"
                 raise InvalidStateError(f"{what} {name!r} is {_about(buffer)} now and was {_about(stage)} when the module was wrapped: wrap "
                                         "the module again, or keep its shape and element type")
-            yield name, buffer.detach(), stage
+            yield buffer.detach(), stage
 
 
 def look(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The parameters and buffers that the module has now; the same order on every rank."""
-    seen: set[Any] = set()
+    seen: set[Any] = {None}
     waiting: list[Any] = [module]
     parameters: list[Any] = []
     buffers: list[Any] = []
     while waiting:
         part = waiting.pop()
-        if part is None or part in seen:
-            continue
-        seen.add(part)
-        if found := part._parameters:
-            parameters.extend(found.values())
-        if found := part._buffers:
-            buffers.extend(found.values())
-        if found := part._modules:
-            waiting.extend(found.values())
+        if part not in seen:
+            seen.add(part)
+            parameters += part._parameters.values()
+            buffers += part._buffers.values()
+            waiting += part._modules.values()
     return [found for found in parameters if found is not None], [found for found in buffers if found is not None]
 
 
-def name_of(module: torch.nn.Module, parameter: torch.Tensor) -> str:
-    """The name of one of a module's parameters, for errors."""
-    return next((name for name, found in module.named_parameters() if found is parameter), "?")
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """Those of all its groups, in order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def once_in_memory(tensor: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor]:
@@ -118,9 +126,35 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
+def stream_of(tensor: torch.Tensor) -> Optional[int]:
+    """The stream on which PyTorch works on this tensor now. As code that torch.compile makes asks for it: an object of a stream takes microseconds."""
+    return torch._C._cuda_getCurrentRawStream(tensor.get_device()) if tensor.is_cuda else None
+
+
 def _about(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).rsplit('.', 1)[-1]} {list(tensor.shape)}"
 
 
-KNOWN_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8, torch.complex64,
-          torch.complex128}
+_KNOWN_DTYPES = {getattr(torch, name) for name in DTYPE_NAMES.values()}
+
+
+def order_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The axes as they lie in memory, if the tensor is dense in some order; otherwise as they are."""
+    plain = tuple(range(tensor.dim()))
+    if tensor.layout != torch.strided or tensor.is_contiguous():
+        return plain
+    order = tuple(sorted(plain, key=lambda axis: -tensor.stride(axis)))
+    return order if tensor.permute(order).is_contiguous() else plain
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """A view in the order of memory; the tensor itself where nothing is gained."""
+    order = order_of(tensor)
+    return tensor if order == tuple(range(len(order))) else tensor.detach().permute(order)
+
+
+def like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """What libddp has for a parameter, with the axes of the parameter."""
+    order = order_of(parameter)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.view([parameter.shape[axis] for axis in order]).permute(back) if back else tensor.view(parameter.shape)

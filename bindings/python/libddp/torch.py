@@ -6,11 +6,9 @@
     from libddp.torch import DistributedDataParallel
     model = DistributedDataParallel(model)
 
-The rest of a script that used ``torch.nn.parallel.DistributedDataParallel`` stays; ``init_process_group`` is not needed, and the group is
-``libddp.torch.group()``. The class is a subclass of PyTorch's: PyTorch's Reducer decides what a pass is and when a bucket is ready, and libddp reduces
-the buckets.
-
-The ranks are those of torch.distributed where it is initialised, else those of the launcher; alone it is a group of one.
+The rest of a script that used ``torch.nn.parallel.DistributedDataParallel`` stays. The class is a subclass of PyTorch's: PyTorch's Reducer decides
+what a pass is and when a bucket is ready, and libddp reduces the buckets. The ranks are those of :func:`group`: of torch.distributed where it is
+initialised, else of the launcher; alone it is a group of one.
 
 Differences, all on purpose: state_dict() has the module's own names, without "module."; buffers are broadcast in training only, so that
 one rank may evaluate alone.
@@ -19,11 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import itertools
 import re
 import warnings
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Sized
+from typing import Any, Callable, Iterator, Mapping, Optional, Sized
 
 import torch
 import torch.distributed as dist
@@ -35,57 +34,62 @@ from ._errors import Error, InvalidStateError, NotSupportedError, TensorError
 from ._group import Group
 from ._model import Model
 from ._sampler import Sampler
-from ._torch_arguments import bucket_options, given, refuse
 from ._torch_buckets import Buckets as ReducerBuckets
-from ._torch_group import group as group
-from ._torch_group import is_alone_among_others
+from ._torch_group import check_company, group
 from ._torch_kernels import Given
 from ._torch_late import LateValues
-from ._torch_norm import SyncBatchNorm as SyncBatchNorm
-from ._torch_norm import stream_of
-from ._torch_optim import SGD as SGD
-from ._torch_optim import Adam as Adam
-from ._torch_optim import AdamW as AdamW
+from ._torch_norm import SyncBatchNorm
+from ._torch_optim import SGD, Adam, AdamW
 from ._torch_ranks import Ranks, Sending
 from ._torch_sparse import SparseGradients
-from ._torch_strides import in_memory_order, is_reordered, like
-from ._torch_tensors import WRAPPERS, Buffers, look, name_of, to_send
-from ._torch_unfinished import Unfinished, is_incomplete
+from ._torch_tensors import WRAPPERS, Buffers, Call, in_memory_order, like, look, parameters_of, stream_of, to_send
+
+__all__ = ["SGD", "Adam", "AdamW", "DistributedDataParallel", "DistributedSampler", "SyncBatchNorm", "group"]
 
 _Theirs = torch.nn.parallel.DistributedDataParallel
+
+# Keywords that raise, with the reason.
+_REFUSED = {
+    "mixed_precision": "libddp keeps no second copy of the parameters for forward; use torch.autocast, or 16-bit parameters with "
+                       "libddp.torch.AdamW(master_weights=True)",
+    "param_to_hook_all_reduce": "libddp reduces a gradient when its bucket is complete, not at a hook of another parameter; leave those of "
+                                "delay_all_reduce_named_params out (_set_params_and_buffers_to_ignore_for_model) and reduce them yourself",
+    "lazy_bucket_allocation": "libddp shares the memory of buckets between the ranks of a host, so it stays allocated; leave it out",
+    "bucket_bytes": "with PyTorch's wrapper it is bucket_cap_mb",
+    "first_bucket_bytes": "with PyTorch's wrapper it is bucket_cap_mb_list",
+}
 
 
 class DistributedDataParallel(_Theirs):
     """Wrap a module: after backward() every rank has the mean of all ranks' gradients.
 
-    Arguments are those of PyTorch's class, in its order. process_group is PyTorch's, or a :class:`libddp.Group`. mixed_precision,
-    delay_all_reduce_named_params and lazy_bucket_allocation are refused. A module on a GPU is reduced by NCCL, in the order of PyTorch's
-    current streams. `hook` is what ``libddp.Model.set_hook`` takes; `options` go to :class:`libddp.Model`, such as wire="bf16". With
-    own_values=True parameters are moved to libddp's memory, where a sharded optimizer writes those of all ranks of a host in place. Gradients
-    of nn.Embedding(sparse=True) and nn.EmbeddingBag(sparse=True) stay sparse: the rows that ranks have are exchanged when the pass has ended.
+    Arguments are those of PyTorch's class of the installed release, in its order. process_group is PyTorch's, or a :class:`libddp.Group`.
+    mixed_precision, delay_all_reduce_named_params and lazy_bucket_allocation raise NotSupportedError. A module on a GPU is reduced by NCCL, in the
+    order of PyTorch's current streams. `hook` is what ``libddp.Model.set_hook`` takes; other keywords go to :class:`libddp.Model`, such as
+    wire="bf16". With own_values=True parameters are moved to libddp's memory, where a sharded optimizer writes those of all ranks of a host in place.
+    Gradients of nn.Embedding(sparse=True) and nn.EmbeddingBag(sparse=True) stay sparse: the rows that ranks have are exchanged when the pass has
+    ended.
     """
 
-    def __init__(self, module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-                 broadcast_buffers: Optional[bool] = None, init_sync: bool = True, process_group: Any = None,
-                 bucket_cap_mb: Optional[float] = None, find_unused_parameters: bool = False, check_reduction: bool = False,
-                 gradient_as_bucket_view: bool = False, static_graph: bool = False, delay_all_reduce_named_params: Any = None,
-                 param_to_hook_all_reduce: Any = None, mixed_precision: Any = None, device_mesh: Any = None,
-                 skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Optional[Sequence[float]] = None,
-                 batched_grad_copy: bool = False, forward_sync_buffers: Optional[bool] = None, lazy_bucket_allocation: bool = False, *,
-                 hook: Any = None, **options: Any) -> None:
-        refuse(delay_all_reduce_named_params, param_to_hook_all_reduce, mixed_precision, lazy_bucket_allocation)
-        own = isinstance(process_group, Group) or (process_group is None and device_mesh is None)
+    def __init__(self, module: torch.nn.Module, *arguments: Any, hook: Any = None, **keywords: Any) -> None:
+        if getattr(torch._dynamo.config, "optimize_ddp", None) == "python_reducer":
+            raise NotSupportedError('torch._dynamo.config.optimize_ddp is "python_reducer", which has no buckets; set it to True')
+        known = inspect.signature(_Theirs.__init__)
+        options = {name: keywords.pop(name) for name in tuple(keywords) if name not in known.parameters}
+        theirs = known.bind(self, module, *arguments, **keywords).arguments
+        for name, value in (*theirs.items(), *options.items()):
+            if name in _REFUSED and value is not None and value is not False:
+                raise NotSupportedError(f"{name}: {_REFUSED[name]}")
+        group_given, sends_values = theirs.get("process_group"), theirs.get("init_sync", True)
+        own = isinstance(group_given, Group) or (group_given is None and theirs.get("device_mesh") is None)
         # Before PyTorch's constructor, which calls methods of this class.
-        self.__dict__.update(device_mesh=device_mesh, find_unused_parameters=find_unused_parameters, _options=options, _hook=hook,
-                             _own_group=process_group if own else None, _rebuilds=static_graph or not find_unused_parameters)
-        super().__init__(module, device_ids, output_device, dim, init_sync=False, **given(
-            bucket_options(options, bucket_cap_mb, bucket_cap_mb_list), process_group=Ranks() if own else process_group, device_mesh=device_mesh,
-            broadcast_buffers=broadcast_buffers, forward_sync_buffers=forward_sync_buffers, find_unused_parameters=find_unused_parameters,
-            check_reduction=check_reduction, gradient_as_bucket_view=gradient_as_bucket_view, static_graph=static_graph,
-            delay_all_reduce_named_params=delay_all_reduce_named_params, param_to_hook_all_reduce=param_to_hook_all_reduce,
-            skip_all_reduce_unused_params=skip_all_reduce_unused_params or None, batched_grad_copy=batched_grad_copy or None))
-        sends = forward_sync_buffers is not None or broadcast_buffers in (None, True)
-        self._wrap(send_values=init_sync, send_buffers=init_sync and sends)
+        self.__dict__.update(_options=options, _hook=hook, _own_group=group_given if own else None,
+                             _rebuilds=bool(theirs.get("static_graph")) or not theirs.get("find_unused_parameters"))
+        if own:
+            theirs["process_group"] = Ranks()
+        _Theirs.__init__(**{**theirs, "init_sync": False})
+        sends_buffers = theirs.get("forward_sync_buffers") is not None or theirs.get("broadcast_buffers") in (None, True)
+        self._wrap(send_values=sends_values, send_buffers=sends_values and sends_buffers)
 
     @property
     def process_group(self) -> Any:
@@ -122,7 +126,7 @@ class DistributedDataParallel(_Theirs):
         dense = [parameters[index] for index in self._order] or [torch.nn.Parameter(torch.zeros(1, device=self.device))]
         names = {position: names[index] for position, index in enumerate(self._order)} or {0: "none"}
         kept = self._process_group
-        self._process_group = self._ranks = Ranks(self.group.rank, self.group.size, _Call(self, "_fill"))
+        self._process_group = self._ranks = Ranks(self.group.rank, self.group.size, Call(self, "_fill"))
         try:
             super()._ddp_init_helper(dense, [False] * len(dense), names, static_graph)
         finally:
@@ -150,31 +154,24 @@ class DistributedDataParallel(_Theirs):
 
     def _wrap(self, send_values: bool = True, send_buffers: bool = True) -> None:
         """Lend the module's tensors to a new model, whose buckets are those of the Reducer."""
-        if self._rebuilds:
-            self.reducer._push_all_rebuilt_params()
-            self._has_rebuilt_buckets = bool(self.reducer._rebuild_buckets())
+        self._rebuild_buckets()
         options = dict(self._options)
         if self.find_unused_parameters or self.static_graph:
             options.setdefault("unused", "allow")
         self._allows_unused = options.get("unused") in ("allow", 1)
         self.model = Model(self.group, **options)  #: for stats(), plan(), check() and checkpoints of libddp.State
         self.model.set_hook(self._hook) if self._hook is not None else None
-        self._known = set(map(id, self._parameters_lent))
         self._index_of = {id(p): index for index, p in enumerate(self._parameters_lent)}
         self._replicated, self._sending = Buffers(self.module, self.parameters_to_ignore), Sending(self.group)
-        self._lent = self._sparse.instead_of(self._parameters_lent)
-        self._buckets = ReducerBuckets(self._parameters_lent)
-        if len(self._sparse) < len(self._lent):
-            self._buckets.read(self.reducer, self._index_of)
-        before = None if send_values else [p.detach().clone() for p in self.module.parameters()]
+        self._buckets = ReducerBuckets(self._parameters_lent, self.reducer._get_zeros_like_grad_buckets() if self._order else [])
+        kept = [] if send_values else [(p, p.detach().clone()) for p in self.module.parameters()]
         self._lend(send_buffers)
-        if before is not None:
-            with torch.no_grad():
-                for parameter, value in zip(self.module.parameters(), before):
-                    parameter.copy_(value)
-        self._buckets.place(self.model, self._lent)
+        with torch.no_grad():
+            for parameter, value in kept:
+                parameter.copy_(value)
+        self._buckets.place(self.model, [self._sparse.get(index, parameter) for index, parameter in enumerate(self._parameters_lent)])
         self._seen: set[int] = set()  # parameters that have got a gradient since the last pass, where that is asked
-        self._noted = {index for index in range(len(self._lent)) if self._allows_unused or index in self._sparse}
+        self._noted = set(range(len(self._parameters_lent))) if self._allows_unused else set(self._sparse)
         self._handles = [self._parameters_lent[index].register_post_accumulate_grad_hook(_note(self._seen, index)) for index in self._noted]
         self._reset()
 
@@ -185,18 +182,17 @@ class DistributedDataParallel(_Theirs):
         self._must_learn_anew = False  # gradients came to the Reducer of a static graph before its first pass
         self._must_reset = False  # the Reducer has not finished a pass
         self._pending: list = []  # the buckets that have come in this pass, with their futures
-        self._end: Any = None  # a reference to what autograd calls when the backward pass ends
+        self._end: Callable[[], Any] = lambda: None  # a reference to what autograd calls when the backward pass ends
         self._after: Any = None
         self._given: list = []  # gradients as they were when a pass had ended before its backward pass
         self._used: Optional[set[int]] = None  # in a static graph, from the first pass on
-        self._optimizers: list = []  # references to the kernels of libddp.torch's, which are told when a pass begins and ends
+        self._optimizers: weakref.WeakSet = weakref.WeakSet()  # kernels of libddp.torch's optimizers, which are told when a pass begins and ends
         self._unsettled: Optional[float] = None  # a pass has ended, and the ranks have something to exchange: the factor of its gradients
         self._late: Any = None  # waits for values that come after their step
-        self._number = next(_numbers)
         self._listens = True
-        WRAPPERS.add(self)
-        self._unfinished = Unfinished()
-        self._uneven = bool(self._options.get("uneven_inputs"))
+        WRAPPERS[self] = None
+        self._unreduced: Optional[str] = None  # why the last pass did not reduce; a forward() or a step raises it
+        self._before_steps: Any = None  # the hook that looks at that before a step
         self._recoveries = self.model._recoveries
         resends = choose(Drift, self._options.get("drift", "report")) == Drift.RESEND
         self._repairs: Optional[int] = 0 if resends else None  # passes that made replicas equal again
@@ -206,8 +202,13 @@ class DistributedDataParallel(_Theirs):
         self._must_learn_anew = False
         self._buckets.unshare()
         self._make_reducer()
-        self.reducer._push_all_rebuilt_params()
-        self.reducer._rebuild_buckets()
+        self._rebuild_buckets()
+
+    def _rebuild_buckets(self) -> None:
+        """In the order of the Reducer's parameters; PyTorch would do so after the next pass, in the order of its gradients."""
+        if self._rebuilds:
+            self.reducer._push_all_rebuilt_params()
+            self._has_rebuilt_buckets = bool(self.reducer._rebuild_buckets())
 
     def _rewrap(self, why: str, **how: bool) -> None:
         """Make Reducer and model anew; on all ranks."""
@@ -222,36 +223,30 @@ class DistributedDataParallel(_Theirs):
         return [(name, p) for name, p in self.module.named_parameters() if name not in self.parameters_to_ignore]
 
     def _lend(self, send_buffers: bool) -> None:
-        trained = 0
         for name, parameter in self._named_parameters():
-            if parameter.requires_grad and trained in self._sparse:
-                self._sparse.lend(self.model, trained, name, in_memory_order(parameter))
-            elif parameter.requires_grad:
-                self.model.add_parameter(name, in_memory_order(parameter))
+            value, index = in_memory_order(parameter), self._index_of.get(id(parameter))
+            if index is None:
+                self.model.add_buffer(name, self._replicated.stage(name, parameter))
+            elif index in self._sparse:
+                self._sparse.lend(self.model, index, name, value)
             else:
-                self.model.add_buffer(name, self._replicated.keep(name, parameter))
-            trained += parameter.requires_grad
-            if is_reordered(parameter):
+                self.model.add_parameter(name, value)
+            if value is not parameter:
                 self.model._in_other_order = f"parameter {name!r}"
-                if parameter.requires_grad:
+                if index is not None:
                     self.model._watch(parameter, f"parameter {name!r}")
         for name, buffer in self.module.named_buffers():
             if name not in self.parameters_to_ignore:
                 self.model.add_buffer(name, self._replicated.stage(name, buffer))
         if send_buffers:
             self.model.mirror(self._replicated)
-        self.model.set_buckets([*self._buckets.numbers, *self._sparse.buckets()])
+        self.model.set_buckets([*self._buckets.numbers, *([list(self._sparse)] if self._sparse else ())])
         self.model.commit(stream=self._stream())
         self.model.mirror(self._replicated)
-        if self._options.get("own_values"):
-            self._use_own_values()
-        self._memory = [p.detach() for p in self._parameters_lent]  # stays until they are lent again, also where their data are replaced
-
-    def _use_own_values(self) -> None:
-        """The parameters are libddp's memory from now on, where ranks of a host reach each other's."""
-        for index, parameter in enumerate(self._parameters_lent):
-            parameter.data = like(torch.from_dlpack(self.model.value(index)), parameter)
+        for index, parameter in enumerate(self._parameters_lent) if self._options.get("own_values") else ():
+            parameter.data = like(torch.from_dlpack(self.model.value(index)), parameter)  # where the ranks of a host reach each other's
             self.model._watch(parameter, f"parameter {self.model.names[index]!r}")
+        self._memory = [p.detach() for p in self._parameters_lent]  # stays until they are lent again, also where their data are replaced
 
     def _stream(self) -> Optional[int]:
         return stream_of(self._parameters_lent[0]) if self._parameters_lent else None
@@ -270,9 +265,9 @@ class DistributedDataParallel(_Theirs):
             self._give_up()
         if self._unsettled is not None:
             self._settle()  # another wrapper's pass, for whose end it waited, has failed
-        self._unfinished.check()
+        self._check_reduced()
         if self.require_backward_grad_sync:
-            if not self._replicated.followed and self.model._has_moved():
+            if not self._replicated.followed and self.model._watched.moved():
                 self._rewrap("a change of the parameters")  # p.data = ..., double(): on all ranks; rank 0's values go to everybody
             if self._are_lent():
                 return self.module(*inputs, **keywords)  # the gradients are the caller's
@@ -289,34 +284,36 @@ class DistributedDataParallel(_Theirs):
             self._expects = True
             for output in [outputs] if isinstance(outputs, torch.Tensor) else torch.utils._pytree.tree_flatten(outputs)[0]:
                 if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-                    output.register_hook(_Call(self, "_on_begin"))
+                    output.register_hook(Call(self, "_on_begin"))
         return outputs
 
     def _lazy_init(self) -> None:
         """libddp's hook is the Reducer's from the first forward on, unless the program has registered one."""
         super()._lazy_init()
-        strange = [name for name, p in self._named_parameters() if id(p) in self._index_of and len(_hooks_of(p)) > (self._index_of[id(p)] in self._noted)]
-        if strange and not self._comm_hooks:
-            warnings.warn(f"parameter {strange[0]!r} has a hook of register_post_accumulate_grad_hook, which runs before gradients are reduced: what it does "
-                          "with them it does with those of this rank alone", RuntimeWarning, stacklevel=2)
-        if not self._comm_hooks:
-            dist._register_comm_hook(self.reducer, None, _Call(self, "_take"))  # it may outlive the wrapper, where autograd holds it
+        if self._comm_hooks:
+            return
+        for index, parameter in enumerate(self._parameters_lent):
+            if len(getattr(parameter, "_post_accumulate_grad_hooks", None) or ()) > (index in self._noted):
+                warnings.warn(f"parameter {self.model.names[index]!r} has a hook of register_post_accumulate_grad_hook, which runs before gradients are "
+                              "reduced: what it does with them it does with those of this rank alone", RuntimeWarning, stacklevel=2)
+                break
+        dist._register_comm_hook(self.reducer, None, Call(self, "_take"))  # it may outlive the wrapper, where autograd holds it
 
     def _are_lent(self) -> bool:
         """Before a forward computation whose gradients will be reduced. Does the module have other parameters for one call
         (torch.func.functional_call)?"""
-        if is_alone_among_others(self.group):
-            self.group._check_company()
+        check_company(self.group)
         parameters, self.modules_buffers = look(self.module)
         if self.parameters_to_ignore:
             parameters = [p for _, p in self._named_parameters()]
-        if self._known.issuperset(map(id, parameters)):
+        if self._index_of.keys() >= set(map(id, parameters)):
             return False
-        strange = [p for p in parameters if id(p) not in self._known]
+        strange = [p for p in parameters if id(p) not in self._index_of]
         for parameter in strange:
             if isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad:
-                raise TensorError(f"parameter {name_of(self.module, parameter)!r} was frozen, absent or another one when the module was "
-                                  "wrapped, so its gradient would stay on this rank: wrap the module again after such a change")
+                name = next((name for name, found in self.module.named_parameters() if found is parameter), "?")
+                raise TensorError(f"parameter {name!r} was frozen, absent or another one when the module was wrapped, so its gradient would stay on "
+                                  "this rank: wrap the module again after such a change")
         return any(not isinstance(parameter, torch.nn.Parameter) for parameter in strange)
 
     # ---- Buffers. ----
@@ -333,7 +330,7 @@ class DistributedDataParallel(_Theirs):
         """All whose elements follow each other in one message."""
         if self.group.size == 1 or not tensors:
             return
-        if self._uneven:  # ranks that are out of data answer this call of the model alone
+        if self._options.get("uneven_inputs"):  # ranks that are out of data answer this call of the model alone
             self.model.sync_buffers(authoritative_rank, stream=self._stream())
             return
         dist._broadcast_coalesced(self._sending, [to_send(tensor) for tensor in tensors], buffer_size, authoritative_rank)
@@ -344,14 +341,14 @@ class DistributedDataParallel(_Theirs):
         """The Reducer has a bucket of this rank's gradients. Nothing waits here for other ranks."""
         buffer = bucket.buffer()
         learns = self.static_graph and self._used is None  # PyTorch gives all buckets, in order, when backward has ended, and waits at once
-        number = self._buckets.number_of(bucket, buffer, len(self._pending) if learns else None)
+        found = self._buckets.find(bucket, buffer, len(self._pending) if learns else None)
         future = torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
         self._open_pass()
         self._expects = True  # also where the program has prepared the Reducer itself, as Lightning does for a backward() within forward()
-        self._pending.append((future, number, buffer))
-        self._buckets.bring(number, buffer)
+        self._pending.append((future, found, buffer))
+        self._buckets.bring(found, buffer)
         used = None if not self._allows_unused else self._seen if self._used is None else self._used
-        self.model._mark_all(self._buckets.numbers[number], used, self._buckets.stream(number))
+        self.model._mark_all(found.numbers, used, stream_of(buffer))
         if len(self._pending) == len(self._buckets.numbers):
             self._end_pass() if learns else self._call_at_end("_finish")  # before PyTorch does, which then waits
         return future
@@ -359,13 +356,12 @@ class DistributedDataParallel(_Theirs):
     def _open_pass(self) -> None:
         if self._open:
             return
-        for optimizer in self._optimizers:
-            if (alive := optimizer()) is not None:
-                alive.before_pass()
-        self._begun, self._must_reset = False, True  # unless it opens
+        for kernels in self._optimizers:
+            kernels.before_pass()
+        self._begun, self._must_reset = False, True  # until it ends well
         # A forward() may put other data into parameters (a largest norm): they are lent again at the next one.
         self.model._open(PassMode.REDUCE, may_have_moved=not (self._replicated.followed or self._options.get("check_every")))
-        self._open, self._must_reset = True, False
+        self._open = True
 
     def _on_begin(self, gradient: torch.Tensor) -> None:  # noqa: ARG002
         """A backward pass has reached an output of a forward computation."""
@@ -373,16 +369,16 @@ class DistributedDataParallel(_Theirs):
             return
         if self._expects:
             self._begun = True
-            if self._end is None or self._end() is None:  # one that failed has let go of it
+            if self._end() is None:  # one that failed has let go of it
                 self._end = weakref.ref(self._call_at_end("_finish_whole"))
-        elif self._end is None or self._end() is None:
+        elif self._end() is None:
             warnings.warn("the gradients of this backward() are not reduced: those of its forward() were reduced already, as with a second "
                           "backward() through one graph; call forward() again", RuntimeWarning, stacklevel=2)
 
-    def _call_at_end(self, name: str) -> _Call:
+    def _call_at_end(self, name: str) -> Call:
         """Have autograd call a method when the backward pass ends. Asked for at its beginning, by the outputs' hooks, it is the whole pass;
         inside a checkpoint that runs autograd anew (use_reentrant=True) it is that checkpoint's alone."""
-        end = _Call(self, name)
+        end = Call(self, name)
         torch.autograd.Variable._execution_engine.queue_callback(end)
         return end
 
@@ -394,7 +390,7 @@ class DistributedDataParallel(_Theirs):
             self._end_pass()  # else no gradient came, as in torch.autograd.grad() of inputs
 
     def _finish_whole(self) -> None:
-        self._end, self._begun = None, False
+        self._end, self._begun = lambda: None, False
         given, self._given = self._given, []
         for index, (parameter, grad) in enumerate(zip(self._parameters_lent, given)):
             if grad is not None and (parameter.grad is None or not grad.is_in_place(parameter.grad) or parameter.grad._version != grad.version):
@@ -415,8 +411,7 @@ class DistributedDataParallel(_Theirs):
         try:
             self._end_model()
         except InvalidStateError as error:
-            if not is_incomplete(error):
-                self._must_reset = True
+            if " did not mark " not in str(error) or " abandoned the pass: " in str(error):  # not for lack of gradients alone
                 raise
             self._put_off(f"{why}\n{error}; here that is find_unused_parameters=True".strip())
             self._must_reset = bool(missing)
@@ -424,22 +419,20 @@ class DistributedDataParallel(_Theirs):
             for future, _, buffer in pending:
                 future.set_result(buffer)
             return
-        except BaseException:
-            self._must_reset = True
-            raise
+        self._must_reset = False
         if self.static_graph and self._used is None:
             self._used = set(self._seen)
         self._seen.clear()
         factor = self._scale()
-        for future, number, buffer in pending:
-            future.set_result(self._buckets.result(number, buffer))
+        for future, bucket, buffer in pending:
+            future.set_result(bucket.result(buffer))
         self._reduced += 1
         self._unsettled = factor
-        self._after = _Call(self, "_go_on")
+        self._after = Call(self, "_go_on")
         try:
             torch.autograd.Variable._execution_engine.queue_callback(self._after)  # behind PyTorch's
         except RuntimeError:  # the program has ended the first pass of a static graph itself, when backward() had returned, as Lightning does
-            self._handles.append(register_optimizer_step_pre_hook(_Call(self, "_go_on")))
+            self._handles.append(register_optimizer_step_pre_hook(Call(self, "_go_on")))
 
     def _mark_rest(self) -> tuple[set[int], str]:
         """What comes at no hook of a bucket. Returns the parameters that have no gradient and should, and what PyTorch says of them."""
@@ -451,8 +444,8 @@ class DistributedDataParallel(_Theirs):
                 self.model.mark_unused(index)
             else:
                 missing.add(index)
-        came = {number for _, number, _ in self._pending}
-        rest = {index for number, indices in enumerate(self._buckets.numbers) if number not in came for index in indices}
+        came = {bucket for _, bucket, _ in self._pending}
+        rest = {index for bucket in self._buckets if bucket not in came for index in bucket.numbers}
         lacking, why = self._without_gradient() if rest else (set(), "")
         lacking = lacking & rest or rest
         for index in rest - lacking:
@@ -474,49 +467,61 @@ class DistributedDataParallel(_Theirs):
         return found, ""
 
     def _put_off(self, why: str) -> None:
-        """The error of a pass that was not reduced comes later."""
+        """A parameter got no gradient. As with PyTorch's wrapper backward() itself returns, with a warning. The error comes at the next forward(), or
+        before an optimizer would make a step with the gradients that were not reduced."""
         self.logger.set_error_and_log(why)
-        self._unfinished.put(why, self._parameters_lent)
+        self._unreduced = why
+        if self._before_steps is None:
+            self._before_steps = register_optimizer_step_pre_hook(Call(self, "_before_step"))
+        warnings.warn(f"this backward() did not reduce gradients, so a step of an optimizer and the next forward() will fail: {why}", RuntimeWarning,
+                      stacklevel=2)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if any(id(p) in self._index_of for p in parameters_of(optimizer)):
+            self._check_reduced()
+
+    def _check_reduced(self) -> None:
+        """Raise the error of the last pass, once."""
+        if self._unreduced is not None:
+            self._before_steps.remove()
+            why, self._unreduced, self._before_steps = self._unreduced, None, None
+            raise InvalidStateError(why)
 
     def _end_model(self) -> None:
         """Where replicas are made equal, the end of the pass may send the majority's parameters and buffers."""
-        if self._repairs is None:
-            self.model.end_backward(stream=self._stream())
-            return
-        self._replicated.take()
+        if self._repairs is not None:
+            self._replicated.take()
         self.model.end_backward(stream=self._stream())
-        repairs = self.model.stats()["repairs"]
-        if repairs != self._repairs:
+        if self._repairs is not None and self._repairs != (repairs := self.model.stats()["repairs"]):
             self._repairs = repairs
             self._replicated.give()
 
     def _scale(self) -> float:
         """Where ranks without data do not count, gradients are more than the mean over the world. Returns how much more."""
-        by_world = not self._join_config.enable or self._divide_by_initial_world_size
-        contributors = 0 if by_world else self.model.pass_report().contributors
-        if contributors in (0, self.group.size):
+        if not self._join_config.enable or self._divide_by_initial_world_size:
             return 1.0
-        self.model.scale_grad(self.group.size / contributors, stream=self._stream())
-        return self.group.size / contributors
+        factor = self.group.size / (self.model.pass_report().contributors or self.group.size)
+        if factor != 1.0:
+            self.model.scale_grad(factor, stream=self._stream())
+        return factor
 
     def _go_on(self, *_: Any) -> None:
         """PyTorch has written p.grad."""
         if self._after is None:
             return
         self._after = None
-        if self._end is not None and self._end() is not None:  # within a reentrant checkpoint: no gradient may come any more
+        if self._end() is not None:  # within a reentrant checkpoint: no gradient may come any more
             self._given = [None if p.grad is None else Given(p.grad) for p in self._parameters_lent]
-        for optimizer in self._optimizers:
-            if (alive := optimizer()) is not None:
-                alive.after_pass()
+        for kernels in self._optimizers:
+            kernels.after_pass()
         self._settle()
 
     def _settle(self) -> None:
         """What the ranks exchange after their passes. While a pass of another wrapper is open, as in one backward() through two of them, that
-        waits for its end. The same order on all ranks."""
+        waits for its end. In the order in which all ranks have made them."""
         alike = [wrapper for wrapper in WRAPPERS if wrapper.group is self.group]
         if not any(wrapper._open for wrapper in alike):
-            for wrapper in sorted(alike, key=lambda wrapper: wrapper._number):
+            for wrapper in alike:
                 wrapper._exchange()
 
     def _exchange(self) -> None:
@@ -539,10 +544,8 @@ class DistributedDataParallel(_Theirs):
         self._pending.clear()
         self._seen.clear()
         self.reducer._reset_state()
-        if self._rebuilds:  # PyTorch would do so after the next pass, in the order of its gradients
-            self.reducer._push_all_rebuilt_params()
-            self.reducer._rebuild_buckets()
-            self._buckets.forget_places()
+        self._rebuild_buckets()
+        self._buckets.forget_places()
 
     # ---- Unequal data. ----
 
@@ -550,7 +553,7 @@ class DistributedDataParallel(_Theirs):
         """Train inside on unequal data: a rank that leaves answers the others' passes until all have left. Then all ranks go on with the same
         parameters and buffers. It is PyTorch's context manager, and works over its process group; with the option uneven_inputs=True it is
         libddp's, which also brings libddp's optimizers and averages to one state and needs no torch.distributed."""
-        if self._uneven:
+        if self._options.get("uneven_inputs"):
             return self._join_own()
         if self.process_group is None:
             raise InvalidStateError("join() needs torch.distributed to be initialised, or DistributedDataParallel(..., uneven_inputs=True)")
@@ -604,13 +607,11 @@ class DistributedDataParallel(_Theirs):
         """As the argument static_graph."""
         if "model" not in self.__dict__:  # PyTorch's constructor
             super()._set_static_graph()
-            return
-        if self.static_graph:
-            return
-        if self._open or self.model.stats()["passes"]:
-            self._log_and_throw(RuntimeError, "self.static_graph should be called before training loop starts: _set_static_graph() makes a new model.")
-        self.static_graph = self._rebuilds = True
-        self._rewrap("_set_static_graph")
+        elif not self.static_graph:
+            if self._open or self.model.stats()["passes"]:
+                self._log_and_throw(RuntimeError, "self.static_graph should be called before training loop starts: it makes a new model.")
+            self.static_graph = self._rebuilds = True
+            self._rewrap("_set_static_graph")
 
     def _remove_autograd_hooks(self) -> None:
         """Listen to gradients no more; for good."""
@@ -627,22 +628,17 @@ class DistributedDataParallel(_Theirs):
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict) -> None:
-        self._begin_as_copy(state, None, None)
+        torch.nn.Module.__setstate__(self, {"_process_group": None, **state})
+        self._make_reducer()
+        self._wrap(send_values=False, send_buffers=False)
 
     def __deepcopy__(self, memo: dict) -> DistributedDataParallel:
         """On all ranks: the copy is a model of its own, with the values that each rank has."""
         self.model.wait_values()
         other = memo[id(self)] = type(self).__new__(type(self))
         state = {name: copy.deepcopy(value, memo) for name, value in self.__dict__.items() if name not in _NOT_COPIED}
-        other._begin_as_copy(state, self._process_group, self.group)
+        other.__setstate__({**state, "_process_group": self._process_group, "group": self.group})
         return other
-
-    def _begin_as_copy(self, state: dict, process_group: Any, ranks: Optional[Group]) -> None:
-        torch.nn.Module.__setstate__(self, state)
-        self._process_group = process_group
-        self.group = ranks or group(device_index=self.device.index if self.device.type == "cuda" else None)
-        self._make_reducer()
-        self._wrap(send_values=False, send_buffers=False)
 
     # ---- State. ----
 
@@ -691,10 +687,9 @@ class DistributedDataParallel(_Theirs):
 
 
 # What a copy makes anew.
-_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_known", "_index_of", "_lent", "_memory",
+_NOT_COPIED = {"group", "_process_group", "_ranks", "_sending", "reducer", "logger", "model", "_parameters_lent", "_order", "_index_of", "_memory",
                "_replicated", "_sparse", "_buckets", "_pending", "_end", "_after", "_optimizers", "_used", "_seen", "_noted", "_handles", "_given",
-               "_unfinished", "_unsettled", "_late", "_number"}
-_numbers = itertools.count()  # of wrappers, in the order in which all ranks make them
+               "_before_steps", "_unsettled", "_late"}
 
 
 def _of_wrappers_within(module: torch.nn.Module) -> set[str]:
@@ -705,21 +700,6 @@ def _of_wrappers_within(module: torch.nn.Module) -> set[str]:
 
 def _note(seen: set[int], index: int) -> Callable[[torch.Tensor], None]:
     return lambda parameter: seen.add(index)
-
-
-def _hooks_of(parameter: torch.Tensor) -> Any:
-    return getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
-
-
-class _Call:
-    """A method of a wrapper, which PyTorch calls and which does not keep the wrapper. Lives as long as PyTorch means to call it."""
-
-    def __init__(self, wrapper: DistributedDataParallel, name: str) -> None:
-        self._wrapper, self._name = weakref.ref(wrapper), name
-
-    def __call__(self, *arguments: Any) -> Any:
-        alive = self._wrapper()
-        return None if alive is None else getattr(alive, self._name)(*arguments)
 
 
 class DistributedSampler(torch.utils.data.distributed.DistributedSampler):

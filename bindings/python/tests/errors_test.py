@@ -150,6 +150,32 @@ class Errors(Test):
             libddp.State(one_parameter(libddp.Group())).save(Full())
         self.assertEqual(caught.exception.errno, 28)
 
+    def test_a_save_that_one_rank_alone_calls(self):
+        """It says for which ranks it waits; and with another call on these ranks the error says that all make this one."""
+        done = python("""
+import array, libddp, libddp._together as together, sys, time
+together.WARN_AFTER = 0.3
+group = libddp.Group()
+model = libddp.Model(group)
+model.add_parameter("w", array.array("f", [0, 0]))
+model.commit()
+state = libddp.State(model)
+if group.rank == 1:
+    group.barrier(), time.sleep(1.5)
+else:
+    group.barrier()
+state.save("here.safetensors")
+try:
+    state.load("here.safetensors") if group.rank == 0 else group.barrier()
+except libddp.DifferentCallsError as error:
+    assert ("State.load() is collective: all ranks call it" in str(error)) == (group.rank == 0), error
+    assert error.details.call and error.details.other_call
+else:
+    sys.exit("no error")
+""", size=2)
+        self.ends_well(done)
+        self.assertRegex(done.stderr, r"rank 0 has waited 0\.3 s in State\.save\(\) for rank 1( \(last in ddp_\w+\))?\. State\.save\(\) is collective")
+
     def test_an_exception_in_a_pass_reaches_the_other_ranks(self):
         def run(group):
             model = one_parameter(group)

@@ -154,6 +154,10 @@ fails(ValueError, "only work with", lambda: DDP(Net(), [0]))
 fails(libddp.NotSupportedError, "mixed_precision", lambda: DDP(Net(), mixed_precision=1))
 fails(ValueError, "at the same time", lambda: DDP(Net(), delay_all_reduce_named_params=[]))
 fails(libddp.NotSupportedError, "delay_all_reduce", lambda: DDP(Net(), delay_all_reduce_named_params=[], param_to_hook_all_reduce=1))
+fails(libddp.NotSupportedError, "bucket_cap_mb", lambda: DDP(Net(), bucket_bytes=1 << 20))
+fails(TypeError, "unknown option 'buckets'", lambda: DDP(Net(), buckets=1))
+fails(TypeError, "positional", lambda: DDP(Net(), *[None] * 30))
+assert DDP(Net(), None, None, 0, None, True, None, 3.0).bucket_bytes_cap == 3 << 20        # in PyTorch's order
 from torch.distributed.device_mesh import init_device_mesh
 mesh = init_device_mesh("cpu", (2,))
 net = DDP(Net(), device_mesh=mesh)

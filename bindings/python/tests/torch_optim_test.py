@@ -136,7 +136,7 @@ fails(libddp.NotSupportedError, "betas", lambda: AdamW(halves, shard=True))
     def test_a_state_that_one_rank_alone_asks_for(self):
         """Rank 0 saves and the others wait elsewhere: it says so, and then all have an error in the place of standing still."""
         out = self.run_ranks("""
-import libddp._torch_together as together, os, time
+import libddp._together as together, os, time
 together.WARN_AFTER, together.GIVE_UP_AFTER = 1.0, 3.0
 net = DDP(nn.Linear(3, 2))
 optimizer = AdamW(net.parameters(), shard=True)
@@ -353,6 +353,20 @@ late = AdamW(net.parameters(), in_backward=True)
 scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
 scaler.scale(net(x(rank, 0)).sum()).backward()
 fails(libddp.NotSupportedError, "in_backward", lambda: scaler.step(late))
+""")
+
+    def test_several_optimizers_with_a_frozen_parameter(self):
+        self.run_ranks("""
+module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+module[0].bias.requires_grad_(False)
+net = DDP(module)
+before = [p.detach().clone() for p in module.parameters()]
+optimizers = [SGD(part.parameters(), lr=0.1, max_norm=1e9) for part in module]
+net(x(rank, 0)).pow(2).sum().backward()
+for optimizer in optimizers:
+    optimizer.step()
+assert [torch.equal(was, p) for was, p in zip(before, module.parameters())] == [False, True, False, False]
+net.model.check_replicas()
 """)
 
     def test_autograd_is_told(self):

@@ -109,7 +109,7 @@ for call in calls:                                   # what would use the gradie
     else:
         raise SystemExit("no error")
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
-    net._unfinished.clear()
+    net._unreduced = None
 net.zero_grad()
 (loss_of(net, 0, rank) + net.module.norm.weight.sum() + net.module.norm.bias.sum()).backward()
 optimizers[0].step()                                 # said once; training goes on
