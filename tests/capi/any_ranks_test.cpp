@@ -2,17 +2,8 @@
 // A training with virtual ranks that loses half of its eight ranks, then one more, perhaps another, and ends with the
 // weights, averages and running statistics of one rank that lost no other. Ranks die in the middle of a part, between parts,
 // in the pass that reduces, between it and the step, before buffers are sent; of their own SIGKILL at that moment.
-#include <csignal>
-#include <cstdio>
-#include <map>
-#include <set>
-#include <vector>
 
 #include "support/surviving_parts.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kParts = 8;
 constexpr int64_t kSteps = 10, kBufferStep = 8, kSamples = 8 * 4;
@@ -247,5 +238,3 @@ ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kGloo, kAdam, kRankZeroDie
 ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kGloo, kInBackward, kOthersDie));
 ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kSeveral, kAdam, kOthersDie));
 ddp_case_of(half_of_the_ranks_die_and_one_more(Hosts::kSeveral, kInBackward, kRankZeroDies));
-
-}  // namespace

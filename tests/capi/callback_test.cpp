@@ -3,24 +3,10 @@
 // whatever thread it was called, and the library continues. The end of a thread passes through.
 #include <pthread.h>
 
-#include <atomic>
-#include <chrono>
 #include <exception>
-#include <map>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-#include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void expect_callback(ddp_status status, const std::string& part) {
   if (status != DDP_ERROR_CALLBACK)
@@ -316,5 +302,3 @@ ddp_case(a_thread_that_is_cancelled_while_it_logs_ends_after_the_call) {
   OK(ddp_set_log(DDP_LOG_WARNING, nullptr, nullptr));
   expect(result == PTHREAD_CANCELED && went_on.load(), "the call returned, and then the thread ended");
 }
-
-}  // namespace

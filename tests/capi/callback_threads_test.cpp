@@ -3,18 +3,9 @@
 // program: hooks and rules, whatever the transport, the optimizer's options and the other models of the group are.
 #include <pthread.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <string>
-#include <vector>
-
 #include "support/group_procs.hpp"
 #include "support/no_gloo.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kCount = 40'000;
 constexpr int kParameters = 4;
@@ -133,5 +124,3 @@ ddp_case(hooks_run_on_the_threads_of_the_program) {
     expect_done(procs);
   }
 }
-
-}  // namespace

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an error is about, as numbers (ddp_get_error_details), on every transport: the same on all ranks.
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/group_paths.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// What the last error of this thread is about, in one line.
 std::string last_error() {
@@ -223,5 +213,3 @@ ddp_case_on(kEveryHostPath, a_rank_that_dies) {
   int rank = 0;
   for (const ProcResult& result : procs.wait()) expect(rank++ == 1 || result.exit_code == 0, result.describe());
 }
-
-}  // namespace

@@ -3,19 +3,10 @@
 // its own, and the parent continues unchanged.
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
-#include <vector>
-
 #include "support/forking.hpp"
 #include "support/group_paths.hpp"
 #include "support/handle_calls.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 enum class World { kThreads, kShm, kGloo, kHosts };
 enum class Way { kCaller, kThread, kHook, kPulled };
@@ -362,5 +353,3 @@ ddp_case(a_fork_finds_no_lock_of_other_threads) {
   expect(result.exit_code == 0 && result.text == "fine, messages: 1", result.describe());
 }
 #endif
-
-}  // namespace

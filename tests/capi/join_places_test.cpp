@@ -4,14 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <new>
-#include <optional>
-#include <vector>
 
 #include "support/folder_store.hpp"
 #include "support/impostor.hpp"
@@ -19,10 +12,6 @@
 #include "support/on_processes.hpp"
 #include "support/stranger.hpp"
 #include "support/survivor.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// In memory of all ranks.
 struct Shared {
@@ -192,5 +181,3 @@ ddp_case(to_a_rank_that_is_alone_from_another_host) {
   }
   munmap(ending, sizeof *ending);
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 // of the same steps without deaths.
 #include "support/keep_runs.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 using Moment = KeepPlan::Moment;
 
 /// Behind the step of the rank that dies its gathers have begun, or will in a moment; in the step the others' have.
@@ -55,5 +51,3 @@ ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, false));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, true));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kGloo, false));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kSeveral, false));
-
-}  // namespace

@@ -2,10 +2,6 @@
 // Ranks die where a model has two optimizers; the others go on with the bits of the same steps without deaths.
 #include "support/keep_runs.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 using Moment = KeepPlan::Moment;
 
 /// Of one model, both sharded, or one; a rank dies before, in, between and behind their steps.
@@ -37,5 +33,3 @@ void two_optimizers_go_back_together(bool in_backward) {
 
 ddp_case_of(two_optimizers_go_back_together(false));
 ddp_case_of(two_optimizers_go_back_together(true));
-
-}  // namespace

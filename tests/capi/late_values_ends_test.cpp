@@ -3,20 +3,9 @@
 // not come fails. The oracle is one rank that makes the same steps: gradients are the same on all ranks.
 #include <unistd.h>
 
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/group_procs.hpp"
 #include "support/no_gloo.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kSmall = 5'000, kLarge = 200'000, kHuge = 16'000'000;
 
@@ -205,5 +194,3 @@ ddp_case(a_rank_joins_while_values_come) {
     }
   }
 }
-
-}  // namespace

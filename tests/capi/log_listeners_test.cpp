@@ -4,19 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Heard {
   std::vector<ddp_log_message> messages;
@@ -260,5 +249,3 @@ ddp_case(there_is_room_for_64) {
   numbers[20] = add(DDP_LOG_OFF, Heard::take, &heard);
   for (const int64_t number : numbers) OK(ddp_remove_log_listener(number));
 }
-
-}  // namespace

@@ -3,14 +3,8 @@
 // the same tag, and the ranks that are left send and receive with their new numbers.
 #include <signal.h>
 
-#include <cstdio>
-
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 constexpr int kDead = 1;
@@ -81,5 +75,3 @@ ddp_case_on_hosts(a_new_generation_sees_no_old_message, Hosts::kShared, Hosts::k
       expect(results[static_cast<size_t>(rank)].exit_code == 0,
              "rank " + std::to_string(rank) + ": " + results[static_cast<size_t>(rank)].describe());
 }
-
-}  // namespace

@@ -4,10 +4,6 @@
 #include "support/growing.hpp"
 #include "support/on_processes.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 using Moment = GrowingPlan::Moment;
 
 void expect_same(const std::vector<std::string>& told, bool beside = false) {
@@ -173,5 +169,3 @@ ddp_case_of(a_rank_joins_after_it(false, Joiner::kSeveral));
 ddp_case_of(a_rank_joins_after_it(true, Joiner::kSeveral));
 ddp_case_of(a_rank_joins_after_it(false, Joiner::kLate));
 ddp_case_of(a_rank_joins_after_it(false, Joiner::kBeside));
-
-}  // namespace

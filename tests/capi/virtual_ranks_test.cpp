@@ -3,19 +3,7 @@
 // that loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost no other.
 #include "ddp/virtual_ranks.h"
 
-#include <cmath>
-#include <csignal>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <set>
-
-#include "support/ranks.hpp"
 #include "support/surviving_parts.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kParts = 8;
 constexpr int64_t kSteps = 40, kSamples = 8 * 16;
@@ -246,5 +234,3 @@ ddp_case(what_depends_on_the_ranks_is_refused) {
     ddp_group_destroy(group);
   }
 }
-
-}  // namespace

@@ -9,18 +9,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-
 #include "support/joined_training.hpp"
 #include "support/on_processes.hpp"
 #include "support/unfit_rank.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int64_t kills_wanted = 12;
 
@@ -165,5 +156,3 @@ ddp_case(a_right_rank_joins_beside_a_wrong_one) {
 }
 
 ddp_before_cases(if (argc > 1) kills_wanted = std::atoll(argv[1]));
-
-}  // namespace

@@ -9,13 +9,8 @@
 // Skipped with a printed reason when the Gloo module is not there.
 #include <malloc.h>
 
-#include <cstdio>
-#include <cstring>
-#include <memory>
-
 #include "chaos/board.hpp"
 #include "control/limits.hpp"
-#include "os/clock.hpp"
 #include "support/stranger.hpp"
 
 using namespace ddp::test;

@@ -7,13 +7,6 @@
 // Each way gets its share of the steps; its first tenth is the time to warm up. Prints a line a way.
 #include <dirent.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "ddp/experimental.h"
 #include "support/on_processes.hpp"
 

@@ -13,10 +13,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-
 #include "support/folder_store.hpp"
 
 using namespace ddp::test;

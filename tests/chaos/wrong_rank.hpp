@@ -6,11 +6,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <fstream>
-#include <thread>
-
 #include "chaos/plan.hpp"
 #include "support/unfit_rank.hpp"
 

@@ -3,17 +3,10 @@
 // model's backward while its buckets are under way.
 #include "extra/batch_norm/batch_norm.hpp"
 
-#include <limits>
-#include <numeric>
-
 #include "conformance/pass_world.hpp"
 #include "core/float16.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kWorldSizes[] = {1, 2, 3, 4};
 
@@ -236,5 +229,3 @@ ddp_case_on(kThreePaths, a_second_group_normalises_while_buckets_are_under_way) 
       }
     });
 }
-
-}  // namespace

@@ -9,10 +9,6 @@
 #include "conformance/pass_world.hpp"
 #include "support/training.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_model_options options_with(ddp_progress progress) {
   ddp_model_options options = model_options();
   options.progress = progress;
@@ -307,5 +303,3 @@ ddp_case(a_killed_rank_is_named_over_shared_memory) { a_killed_rank_is_named(DDP
 ddp_case(a_killed_rank_is_named_over_gloo) {
   if (has_gloo()) a_killed_rank_is_named(DDP_BACKEND_GLOO);
 }
-
-}  // namespace

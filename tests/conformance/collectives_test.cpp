@@ -1,24 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over shared memory with ranks as threads, against the naive sum over all ranks' inputs.
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "device/cpu/reduce.hpp"
-#include "group/group.hpp"
-#include "support/check.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 5, 8};
 const int64_t kCounts[] = {0, 1, 2, 3, 7, 1000, 1025, 65537, 1000003};
@@ -175,5 +160,3 @@ ddp_case(an_abort_wakes_a_waiting_rank) {
   });
   assert_int_equal(aborted.load(), 1);
 }
-
-}  // namespace

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank waits for a request before it marks its gradients, and the others post it behind the end of their pass: they wait
 // for each other, on every transport, and get an error at once.
-#include <chrono>
 
-#include "group/request.hpp"
 #include "model/model.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using group::Request;
 using group::RequestPtr;
@@ -52,5 +46,3 @@ ddp_case_on(kThreePaths, a_wait_before_the_marks_of_the_caller) {
 ddp_case_on(kThreePaths, a_wait_before_the_marks_of_a_thread) {
   a_wait_before_the_marks_that_others_need_is_found(path, DDP_PROGRESS_THREAD);
 }
-
-}  // namespace

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made;
 // its state is saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
-#include <fstream>
-#include <vector>
 
 #include "checkpoint/state.hpp"
 #include "model/uneven.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 3;
 constexpr double kScale = 1024;
@@ -309,5 +303,3 @@ ddp_case_on(kThreePaths, its_state_is_saved_and_loads_on_any_number_of_ranks) {
         "the same bits after loading");
   }
 }
-
-}  // namespace

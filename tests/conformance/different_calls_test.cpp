@@ -2,12 +2,6 @@
 // Ranks that make different collective calls learn it at once, on every transport, and a rank that is late is waited for.
 #include "support/different_calls.hpp"
 
-#include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on((Paths{Path::kLocal, Path::kShm}), every_pair_of_different_calls_is_a_mismatch) {
   expect_mismatch(path, 2, all_pairs());
 }
@@ -70,5 +64,3 @@ ddp_case(random_delays_are_no_mismatch) {
   for (std::thread& world : worlds) world.join();
   expect(text.empty(), text);
 }
-
-}  // namespace

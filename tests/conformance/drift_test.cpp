@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and
 // makes them equal again with everything that belongs to them.
-#include <atomic>
 
 #include "conformance/pass_world.hpp"
-#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "os/log.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
   ddp_model_options options = model_options();
@@ -169,5 +162,3 @@ ddp_case_on(kThreePaths, ranks_with_different_optimizers_are_refused) {
     expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
   });
 }
-
-}  // namespace

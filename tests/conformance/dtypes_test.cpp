@@ -2,7 +2,6 @@
 // Complex numbers as elements: collectives, a model that trains and is saved, and the operations that are refused. (Mixed
 // dtypes in one model are part of bit_rule_test.cpp.)
 #include <complex>
-#include <cstring>
 
 #include "checkpoint/layout.hpp"
 #include "checkpoint/state.hpp"
@@ -14,10 +13,6 @@
 #include "support/file_faults.hpp"
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 template <class T>
 constexpr ddp_dtype kComplex = sizeof(T) == 4 ? DDP_C64 : DDP_C128;
@@ -150,5 +145,3 @@ ddp_case_on(kThreePaths, another_dtype_on_another_rank_is_named) {
                     "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
   });
 }
-
-}  // namespace

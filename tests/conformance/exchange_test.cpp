@@ -2,19 +2,10 @@
 // One exchange in all of its combinations, over shared memory with ranks as threads: sums, slices, values from their owners,
 // and the step of a sharded optimizer in one sweep, with inputs and outputs in any memory. The oracle adds by hand; values
 // are small integers, so sums are exact.
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
-#include "support/check.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 // One piece is larger than two chunks, so that it is cut and both slots of a stage are used again.
 const std::vector<int64_t> kCounts = {7, 150'001, 1, 40, 5'000};
@@ -238,5 +229,3 @@ ddp_case(a_step_is_one_sweep) {
       }
     });
 }
-
-}  // namespace

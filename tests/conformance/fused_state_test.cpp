@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of sharded optimizers: written from any number of ranks, they are the files of an ordinary optimizer, and any
 // number of ranks continues from them with the same bits, sharded or not.
-#include <cstdlib>
-#include <fstream>
 
 #include "checkpoint/state.hpp"
-#include "model/optimizer_slot.hpp"
-#include "support/rule_options.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
 /// two).
@@ -84,5 +76,3 @@ ddp_case(a_sharded_optimizer_has_no_state_before_commit) {
     expect_equal(optimizer->state_tensors().size(), size_t{2}, "tensors");
   });
 }
-
-}  // namespace

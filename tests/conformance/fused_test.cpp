@@ -2,19 +2,9 @@
 // Fused and sharded updates give the bits of an ordinary optimizer, on every path, with parameters and gradients in any
 // memory; a pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
 // unit/optim/optimizer_test.cpp.
-#include <csignal>
 
-#include "model/gradients.hpp"
-#include "model/optimizer_slot.hpp"
 #include "model/uneven.hpp"
-#include "parts/hooks/hook_bucket.hpp"
-#include "parts/model_pass.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 
@@ -374,5 +364,3 @@ ddp_case_on(kThreePaths, a_rank_that_dies_before_it_publishes_is_named) {
                   });
   return true;
 }();
-
-}  // namespace

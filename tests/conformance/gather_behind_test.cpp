@@ -3,14 +3,7 @@
 // of later buckets are still to come. fused_test.cpp holds the bits.
 #include <signal.h>
 
-#include <chrono>
-#include <thread>
-
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kFirst = 6;  // it and each later parameter are buckets of their own, in which every rank owns something
 
@@ -107,5 +100,3 @@ ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
     expect_contains(result.text, "rank 1");
   }
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 // where the gradients are; a bucket of more gradients than are announced at once.
 #include "support/training.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 constexpr int kSteps = 3;
 
 std::string train(group::Group& group, Rule rule, const Ways& ways) {
@@ -77,5 +73,3 @@ ddp_case_on(kThreePaths, a_bucket_of_many_gradients) {
     expect(train(group, Rule::kMomentum, given) == train(group, Rule::kMomentum, plain), "the bits");
   });
 }
-
-}  // namespace

@@ -4,17 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
-#include <cstdlib>
-
 #include "model/late_values.hpp"
-#include "model/replicas.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kLarge = 6;  // of kFusedShapes: some pages
 constexpr int32_t kSmall = 0;  // less than a page
@@ -86,5 +77,3 @@ ddp_case_on(kThreePaths, a_missing_wait_faults) {
 }
 
 ddp_before_cases(setenv("DDP_GUARD_VALUES", "1", 1));
-
-}  // namespace

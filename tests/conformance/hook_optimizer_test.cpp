@@ -3,14 +3,7 @@
 #include "conformance/hook_world.hpp"
 #include "conformance/powersgd_world.hpp"
 #include "model/average.hpp"
-#include "model/replicas.hpp"
-#include "model/uneven.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A model of matrices with SGD.
 struct HookTrainer : Training {
@@ -153,5 +146,3 @@ ddp_case_on(kEveryHostPath, local_passes_step_alike_in_backward) {
     group.barrier();
   });
 }
-
-}  // namespace

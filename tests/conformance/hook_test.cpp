@@ -3,10 +3,6 @@
 #include "conformance/hook_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on(kEveryHostPath, a_hook_that_averages_gives_the_mean) {
   for (const int size : {1, 2, 4})
     run_if_enough_on(path, size, [&](group::Group& group, int rank) {
@@ -270,5 +266,3 @@ ddp_case_on(kEveryHostPath, weights_and_ranks_without_data_count_the_same_with_h
       group.barrier();
     });
 }
-
-}  // namespace

@@ -2,13 +2,9 @@
 // A model with a hook of the program, called or pulled. The oracle is the public rule, written naively.
 #pragma once
 
-#include <cstring>
-
 #include "conformance/wire_world.hpp"
 #include "model/pulled.hpp"
 #include "model/uneven.hpp"
-#include "parts/hooks/hook_bucket.hpp"
-#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 

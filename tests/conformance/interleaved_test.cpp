@@ -2,14 +2,9 @@
 // Several groups and models in one process: passes that are open at the same time on one group and on different groups,
 // collectives of another group inside them, groups of fewer ranks, and models that threads drive side by side. Every result
 // equals its result alone.
-#include <thread>
 
 #include "conformance/pass_world.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Sum over the ranks 0 to size - 1 of (rank + 1) * weight.
 float ranks_sum(int size, int weight) { return static_cast<float>(size * (size + 1) / 2 * weight); }
@@ -130,5 +125,3 @@ ddp_case_on(kThreePaths, a_group_that_breaks_leaves_the_others_alone) {
     good->barrier();
   });
 }
-
-}  // namespace

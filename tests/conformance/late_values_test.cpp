@@ -4,19 +4,9 @@
 // breaks the group.
 #include "model/late_values.hpp"
 
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-
 #include "checkpoint/state.hpp"
-#include "model/replicas.hpp"
 #include "optim/ema.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 const auto kParameters = static_cast<int32_t>(kFusedShapes.size());
@@ -334,5 +324,3 @@ ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
   });
   expect_success_of(procs, {0, 2});
 }
-
-}  // namespace

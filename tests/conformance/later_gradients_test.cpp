@@ -2,14 +2,7 @@
 // Parameters whose gradient comes later: the bits of gradients that are there from the start, in every way to make a step;
 // and nothing is read or written where there is no memory (support/training.hpp gives gradients pages that end the
 // program when they are touched outside of their pass).
-#include "model/gradients.hpp"
-#include "model/uneven.hpp"
 #include "support/parts_world.hpp"
-#include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 constexpr const char* kNone = "has none yet";
@@ -172,5 +165,3 @@ ddp_case_on(kEveryHostPath, a_skipped_pass_needs_a_place_for_the_result) {
     expect_same_everywhere(group, world.bytes(), "the parameters");
   });
 }
-
-}  // namespace

@@ -4,16 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "checkpoint/folder.hpp"
 #include "checkpoint/temporary.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::name_of_step;
 
 void save_step(const StateWorld& world, const std::string& folder, int64_t step, int64_t keep = 0) {
@@ -243,5 +237,3 @@ ddp_case(after_any_failed_call_the_newest_is_whole) {
   }
   expect(failed > 5, "failures: " + std::to_string(failed));
 }
-
-}  // namespace

@@ -3,14 +3,8 @@
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
 #include "checkpoint/state.hpp"
 #include "conformance/powersgd_world.hpp"
-#include "extra/powersgd.hpp"
-#include "model/replicas.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Trained {
   Training world;
@@ -261,5 +255,3 @@ ddp_case(half_a_step_is_not_trained_on) {
     group.barrier();
   });
 }
-
-}  // namespace

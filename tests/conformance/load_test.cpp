@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading a checkpoint in every place and way: before and after commit, by all ranks and by rank 0 alone, into a model with
 // the same tensors, fewer, more or others; and that everything comes back.
-#include <cstdio>
 
 #include "checkpoint/state.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options small_buckets() {
   ddp_model_options options{};
@@ -298,5 +292,3 @@ ddp_case_on(kThreePaths, thousands_of_tiny_tensors_load) {
     expect_saved(program, saved);
   });
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 #include "conformance/local_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on(kEveryHostPath, steps_between_averages_are_each_ranks_own) {
   for (const int size : {1, 2, 3, 4})
     run_if_enough_on(path, size, [&](group::Group& group, int rank) {
@@ -87,5 +83,3 @@ ddp_case_on(kEveryHostPath, what_was_marked_on_this_rank_counts) {
     group.barrier();
   });
 }
-
-}  // namespace

@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other in messages, on every transport: they find out where each rank has one thread, and never
 // where something can still come.
-#include <chrono>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "ddp/messages.h"
-#include "group/messages.hpp"
 #include "support/different_calls.hpp"
-#include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using group::Request;
 using group::RequestPtr;
@@ -292,5 +281,3 @@ ddp_case_on(kEveryHostPath, a_late_message_is_reported_with_those_behind) {
     expect_contains(text, "rank 1 waits for rank 2");
   });
 }
-
-}  // namespace

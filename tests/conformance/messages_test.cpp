@@ -3,21 +3,10 @@
 // memory, Gloo, and hosts with two ranks each; those that take tensors on a GPU there too, with the same numbers.
 #include "group/messages.hpp"
 
-#include <cstring>
-#include <numeric>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "control/call_state.hpp"
 #include "ddp/messages.h"
 #include "support/path_array.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 const int64_t kCounts[] = {0, 1, 1000, 16 * 1024, 16 * 1024 + 1, 400'000};
@@ -302,5 +291,3 @@ ddp_case_on(kEveryHostPath, who_does_not_send_is_named_when_time_is_up) {
     expect_contains(expect_error(DDP_ERROR_TIMED_OUT, [&] { send(*group, {1}, (rank + 1) % 3, 1); }), "with tag 77");
   });
 }
-
-}  // namespace

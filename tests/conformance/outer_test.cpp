@@ -2,18 +2,8 @@
 // An outer optimizer, on every transport.
 #include "extra/outer/outer.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <deque>
-
 #include "conformance/local_world.hpp"
-#include "model/replicas.hpp"
-#include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Elements of the parameters; with two fragments the first two are the first one.
 const std::vector<int64_t> kOuterShapes = {3, 20'000, 1, 512, 7};
@@ -253,5 +243,3 @@ ddp_case_on(kEveryHostPath, replicas_start_from_rank_0) {
     world.model->replicas().check();
   });
 }
-
-}  // namespace

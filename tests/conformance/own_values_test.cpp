@@ -5,10 +5,6 @@
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 constexpr int kSteps = 4;
 const std::vector<int64_t> kShapes = {900, 64, 5000, 0, 70'001, 7, 33'000, 1024};
 
@@ -108,5 +104,3 @@ ddp_case_on(kThreePaths, checkpoints_are_the_same_file) {
     expect(!files[0].empty() && files[0] == files[1], "the same file");
   });
 }
-
-}  // namespace

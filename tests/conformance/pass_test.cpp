@@ -3,12 +3,7 @@
 #include <signal.h>
 
 #include "conformance/pass_world.hpp"
-#include "control/control.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case_on(kEveryHostPath, every_way_order_and_thread_gives_the_mean) {
   for (const int size : kSizes)
@@ -279,5 +274,3 @@ ddp_case(the_process_makes_a_new_group_after_a_failure) {
     expect(result.text == "trained on", result.describe());
   }
 }
-
-}  // namespace

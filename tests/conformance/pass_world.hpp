@@ -2,13 +2,6 @@
 // A model and its passes. The oracle is the public rule, written naively.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
-#include <random>
-#include <thread>
-
 #include "model/gradients.hpp"
 #include "model/model.hpp"
 #include "model/replicas.hpp"

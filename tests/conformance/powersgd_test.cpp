@@ -3,10 +3,6 @@
 #include "conformance/powersgd_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on(kEveryHostPath, gradients_of_low_rank_are_exact) {
   for (const int size : {1, 2, 3, 4})
     run_if_enough_on(path, size, [&](group::Group& group, int rank) {
@@ -139,5 +135,3 @@ ddp_case_on(kEveryHostPath, options_that_differ_are_a_mismatch) {
     group.barrier();
   });
 }
-
-}  // namespace

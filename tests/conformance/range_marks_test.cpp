@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are marked range by range: the bits of whole marks, in any order and from any thread; and the calls that
 // are refused or missing.
-#include <algorithm>
 #include <complex>
-#include <thread>
 
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Range {
   int32_t index;
@@ -203,5 +197,3 @@ ddp_case_on(kThreePaths, complex_gradients_are_counted_in_complex_numbers) {
     for (const auto& each : grad) expect(each == std::complex<float>(0.5F, 2), "the mean");
   });
 }
-
-}  // namespace

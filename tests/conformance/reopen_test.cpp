@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that is reopened has, in what stays, the bits of a model that never was; what is added has those of a model that
 // begins then. On every path, with several optimizers wherever they step, averages, accumulated gradients and checkpoints.
-#include "model/replicas.hpp"
 #include "support/reopened_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// One is split over buckets, and some are smaller than a slice's block. "a2" and "m2" are removed.
 const Sizes kFirst = {{"a1", 7}, {"m1", 5000}, {"a2", 3000}, {"m2", 64}, {"m3", 20'000}, {"a3", 900}};
@@ -223,5 +218,3 @@ ddp_case_on(kThreePaths, ranks_that_reopen_differently_are_told) {
     expect(world.bytes() == plain.bytes(), "behind the refusal");
   });
 }
-
-}  // namespace

@@ -3,21 +3,10 @@
 // oracle of a collective is the blocking call, whose own tests have another one.
 #include "group/requests.hpp"
 
-#include <chrono>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "ddp/messages.h"
 #include "group/channels.hpp"
 #include "group/messages.hpp"
 #include "support/path_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using group::Request;
 using group::RequestPtr;
@@ -379,5 +368,3 @@ ddp_case_on(kEveryHostPath, a_group_that_is_left_ends_what_is_open) {
     }
   });
 }
-
-}  // namespace

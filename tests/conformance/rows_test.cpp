@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse sums against dense ones: the union of all ranks' rows, and bits as if dense gradients had been reduced.
-#include <map>
-#include <random>
 
 #include "support/group_paths.hpp"
-#include "support/values.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// What one rank gives.
 struct Given {
@@ -118,5 +111,3 @@ ddp_case_on(kThreePaths, rows_of_another_width_are_a_mismatch_and_the_group_stay
     expect(sum[0] == 3 && sum[2] == 9, "the sum");
   });
 }
-
-}  // namespace

@@ -2,14 +2,8 @@
 // A model with several optimizers has the bits of several models with one optimizer each, on every path, wherever the steps
 // are made; a void pass and a gradient that is not finite concern all of them; their states are saved and loaded together.
 #include "checkpoint/state.hpp"
-#include "model/gradients.hpp"
 #include "model/uneven.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 
@@ -332,5 +326,3 @@ ddp_case_on(kThreePaths, ranks_with_other_lists_are_told_at_commit) {
     group->barrier();
   });
 }
-
-}  // namespace

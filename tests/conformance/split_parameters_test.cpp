@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are larger than a bucket: split over several, they get the bits of one bucket, in every way of making a
 // step; a piece is sent as soon as its range is marked; and errors, reports and checkpoints do not depend on pieces.
-#include <thread>
 
 #include "checkpoint/state.hpp"
-#include "model/gradients.hpp"
-#include "parts/hooks/hook_bucket.hpp"
-#include "parts/model_pass.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 constexpr int64_t kSplit = 60'000, kInOneBucket = 1 << 24;
@@ -261,5 +253,3 @@ ddp_case_on(kThreePaths, checkpoints_know_nothing_of_pieces) {
       expect(world->bytes() == straight->bytes(), "the bits of going on without a file");
     });
 }
-
-}  // namespace

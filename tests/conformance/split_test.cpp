@@ -4,19 +4,10 @@
 
 #include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
-
 #include "conformance/pass_world.hpp"
 #include "control/consensus.hpp"
-#include "core/attempt.hpp"
-#include "core/bytes.hpp"
 #include "support/group_paths.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::shared_ptr<group::Group> split(group::Group& group, int32_t color, int32_t key = 0) {
   return group::split_group(group, {color, key}, group.options());
@@ -283,5 +274,3 @@ ddp_case_on(kThreePaths, nothing_stays_of_many_splits) {
     expect(open_files() <= before, "descriptors stay");
   });
 }
-
-}  // namespace

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints when something fails: the reports of each rank, the data that stays untouched, and that the group continues.
 #include <cerrno>
-#include <fstream>
-#include <mutex>
-#include <optional>
-#include <string>
 
 #include "core/callback.hpp"
-#include "support/file_faults.hpp"
 #include "support/state_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(a_save_that_fails_fails_everywhere_with_one_text) {
   const TemporaryFolder folder;
@@ -187,5 +178,3 @@ ddp_case(after_any_failed_call_both_ranks_know_and_go_on) {
   expect(saves_failed > 20 && saves_failed % 2 == 0, "saves failed on both ranks");
   expect(loads_failed > 20 && loads_failed % 2 == 0, "loads failed on both ranks");
 }
-
-}  // namespace

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints with ranks as threads: the contents after a load, and the calls that are refused.
-#include <algorithm>
-#include <cstring>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "checkpoint/layout.hpp"
-#include "support/file_faults.hpp"
 #include "support/state_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(a_checkpoint_of_any_number_of_ranks_loads_on_any_other) {
   const TemporaryFolder folder;
@@ -202,5 +192,3 @@ ddp_case(streams_carry_the_same_bytes_as_files) {
     expect(world.content() == wanted, "the content");
   });
 }
-
-}  // namespace

@@ -2,17 +2,9 @@
 // The sum over ranks is formed in the tree, wherever it is formed: numbers of ranks that are no powers of two, threads as
 // ranks, every dtype, operation and kind of memory, with weights, ranks that do not count, and two bytes on the wire. The
 // oracle is plain recursion (support/sum_oracle.hpp).
-#include <algorithm>
-#include <string>
 
 #include "conformance/weight_world.hpp"
 #include "conformance/wire_world.hpp"
-#include "model/replicas.hpp"
-#include "model/uneven.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kTreeSizes[] = {3, 5, 7, 9, 12, 17, 24};
 
@@ -135,5 +127,3 @@ ddp_case(two_bytes_on_the_wire_are_added_in_the_tree) {
       }
     });
 }
-
-}  // namespace

@@ -8,18 +8,12 @@
 #include "conformance/weight_world.hpp"
 #include "model/average.hpp"
 #include "model/optimizer_slot.hpp"
-#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options uneven_options() {
   ddp_model_options options = weighted_options();
@@ -330,5 +324,3 @@ ddp_case(a_killed_rank_is_named_to_those_that_joined) {
     for (const int rank : {0, 2}) expect(procs.wait_one(rank).text == "told", procs.wait_one(rank).describe());
   }
 }
-
-}  // namespace

@@ -4,16 +4,8 @@
 // same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"
 
-#include <atomic>
-#include <cstdlib>
-
 #include "model/sync_buffers.hpp"
-#include "os/memory.hpp"
 #include "support/parts_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using namespace virtual_ranks;
 
@@ -260,5 +252,3 @@ ddp_case(partial_sums_take_what_the_guide_says) {
     }
   os::set_memory_table(nullptr);
 }
-
-}  // namespace

@@ -3,18 +3,9 @@
 // also where its host's other ranks stand between; without one no rank is; and time that computation hides is not counted.
 #include "exchange/waits.hpp"
 
-#include <chrono>
-#include <numeric>
-#include <string>
-#include <thread>
-
 #include "conformance/pass_world.hpp"
 #include "group/channels.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 5;  // of several hosts the last one has one rank, so that one rank of each other crosses
 constexpr int kSteps = 3;
@@ -141,5 +132,3 @@ ddp_case_on(kEveryHostPath, hidden_waiting_is_not_counted) {
     });
   });
 }
-
-}  // namespace

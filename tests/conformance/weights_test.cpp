@@ -3,10 +3,6 @@
 #include "conformance/weight_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on(kEveryHostPath, a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere) {
   bool turn = false;  // which kind of memory goes with which driver
   for (const int size : kFewSizes) {
@@ -239,5 +235,3 @@ ddp_case_on(kEveryHostPath, everybody_learns_of_a_last_pass_when_it_has_ended) {
       expect(report_of(*world.model).last == 0, "it was said of one pass");
     });
 }
-
-}  // namespace

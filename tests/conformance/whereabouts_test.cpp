@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank can ask in which call another one is, and which one it has made last (ddp_group_get_progress): over threads,
 // shared memory and Gloo.
-#include <chrono>
-#include <string>
-#include <thread>
 
 #include "control/user_call.hpp"
 #include "group/collective_call.hpp"
 #include "group/recovery.hpp"
 #include "os/clock.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::string describe(const group::Recovery::Progress& at) {
   return std::string(at.in_call ? "in " : "after ") + bootstrap::name_of(static_cast<bootstrap::UserCall>(at.call)) +
@@ -44,5 +37,3 @@ ddp_case_on(kThreePaths, a_rank_is_seen_in_its_call_and_after_it) {
     static_cast<void>(group.gather("all have seen the second", ""));
   });
 }
-
-}  // namespace

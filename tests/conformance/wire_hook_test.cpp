@@ -3,10 +3,6 @@
 #include "conformance/wire_world.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case_on(kEveryHostPath, values_are_rounded_by_the_rule_on_every_way) {
   for (const int size : {1, 2, 3, 4})
     run_if_enough_on(path, size, [&](group::Group& group, int rank) {
@@ -121,5 +117,3 @@ ddp_case_on(kEveryHostPath, a_forgotten_gradient_is_named_and_the_next_pass_work
     group.barrier();
   });
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 // (unit/device/oracle.hpp).
 #pragma once
 
-#include <cmath>
-#include <cstring>
-#include <random>
-
 #include "model/model.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_world.hpp"

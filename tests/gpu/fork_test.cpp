@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fork while buckets are under way on GPUs: the child can use nothing, touches neither the GPU nor the words in pinned
 // memory that kernels look at, and the pass ends with the bits that it would have had.
-#include "gpu/support/run_tests.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 #include "support/forking.hpp"

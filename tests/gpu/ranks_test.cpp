@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several ranks with CUDA tensors: sums of whole numbers are exact, all ranks hold the same bits, and what one process
 // computes from the mean gradient equals their common result.
-#include <cmath>
-#include <functional>
 
 #include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"

@@ -5,10 +5,6 @@
 #include <ddp/recover.h>
 #include <sys/stat.h>
 
-#include <chrono>
-#include <csignal>
-#include <fstream>
-
 #include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"

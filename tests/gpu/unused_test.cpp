@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A gradient that is unused on this rank brings no stream, and still has an order: what the program has enqueued that reads
 // or writes it, on the stream of the end of the pass, comes before what the other ranks send.
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <optional>
 
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"

@@ -3,17 +3,9 @@
 // formulas.
 #include "extra/batch_norm/batch_norm.hpp"
 
-#include <cmath>
-#include <numeric>
-
 #include "device/cpu/arrays.hpp"
-#include "group/gpu.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/mixed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// One array twice: in host memory and on the GPU.
 struct Twin {
@@ -268,5 +260,3 @@ ddp_case(a_rank_whose_gpu_fails_ends_the_group_for_all) {
     correct_and_nothing_left();
   }
 }
-
-}  // namespace

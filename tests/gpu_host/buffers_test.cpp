@@ -4,10 +4,6 @@
 #include "model/sync_buffers.hpp"
 #include "support/gpu_world.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 /// Channels of ResNet-50's batch norms.
 std::vector<int64_t> channels_of_resnet50() {
   std::vector<int64_t> channels = {64};
@@ -69,5 +65,3 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
     group.barrier();
   });
 }
-
-}  // namespace

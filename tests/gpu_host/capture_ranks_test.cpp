@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captured passes and steps on ranks that are late, stay or end. NCCL registers what a captured collective works on, and the
 // hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
-#include <atomic>
 
 #include "gpu_host/small_model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "nccl/bucket.hpp"
 #include "nccl/capture_bits.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
-#include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCount = 3000;
 constexpr int kParameters = 2;  // a bucket each
@@ -361,5 +354,3 @@ ddp_case(ranks_that_do_not_capture_a_collective_alike_are_told) {
     FakeGpus::expect_nothing_left();
   }
 }
-
-}  // namespace

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pass that is captured into a graph of the GPU and launched again: the graph holds what the pass enqueued, and the hosts
 // have spoken once. It may be launched as long as its model and its group live and nothing has failed.
-#include <thread>
 
-#include "model/model.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCount = 3000;
 
@@ -158,5 +151,3 @@ ddp_case(a_launch_that_breaks_off_writes_no_gradient) {
     FakeGpus::expect_nothing_left();
   });
 }
-
-}  // namespace

@@ -3,9 +3,6 @@
 // each launch does what the same model in host memory does in an ordinary step, with the same bits, and settings that the
 // host makes or loads between launches holds for those that follow. Gradients are whole numbers and the ranks 1 or 2, so
 // that every order of adding gives one mean.
-#include <cmath>
-#include <functional>
-#include <limits>
 
 #include "checkpoint/state.hpp"
 #include "gpu_host/placed_model.hpp"
@@ -13,10 +10,6 @@
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 #include "support/file_faults.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -315,5 +308,3 @@ fake_gpu_host_case(a_launch_behind_a_failure_changes_and_counts_nothing) {
     expect_equal(trained.optimizer->skipped_count(), int64_t{0}, "skipped");
   });
 }
-
-}  // namespace

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a communicator comes and goes: ranks that do not come or end meanwhile, NCCL that blocks, memory that is still in use,
 // ranks that are late.
-#include <thread>
 
 #include "gpu_host/small_model.hpp"
-#include "group/channels.hpp"
-#include "group/gpu.hpp"
 #include "model/optimizer_slot.hpp"
 #include "nccl/shared_engine.hpp"
 #include "optim/adam.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_rank_that_does_not_connect_is_a_time_out_and_not_a_hang) {
   const FakeGpus gpus;
@@ -254,5 +246,3 @@ ddp_case(a_mark_does_not_wait_for_a_late_rank) {
     stream.synchronize();
   });
 }
-
-}  // namespace

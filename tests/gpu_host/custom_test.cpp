@@ -5,16 +5,10 @@
 // stream shows.
 #include "optim/custom.hpp"
 
-#include <atomic>
-
 #include "gpu_host/placed_model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct CopyRule {
   std::atomic<int> calls{0};
@@ -99,5 +93,3 @@ fake_gpu_host_case(what_a_rule_cannot_have_on_a_gpu_is_refused) {
     refused([](ddp_optimizer_options& o) { o.master_weights = 1; }, "master_weights");
   });
 }
-
-}  // namespace

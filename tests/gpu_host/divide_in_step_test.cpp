@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are sums until the step divides them: who may use them, and steps in a CUDA graph. in_place_test.cpp holds
 // the bits of ordinary steps.
-#include <functional>
 
 #include "gpu_host/trained_in_place.hpp"
 #include "model/gradients.hpp"
-#include "model/optimizer_slot.hpp"
-#include "parts/model_pass.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
 ddp_case(nobody_takes_sums_for_means) {
@@ -79,5 +72,3 @@ ddp_case(a_captured_step_divides) {
     });
   }
 }
-
-}  // namespace

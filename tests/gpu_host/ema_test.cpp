@@ -3,12 +3,7 @@
 // freed.
 #include "optim/ema.hpp"
 
-#include "device/cpu/update_kernels.hpp"
 #include "gpu_host/placed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const std::vector<double> kDecays{0.9, 0.0, 0.999};
 
@@ -107,5 +102,3 @@ fake_gpu_host_case(a_capture_is_refused_and_not_spoiled) {
   expect(fake_gpu::end_capture(placed.stream()) != nullptr, "the capture is not spoiled");
   expect_equal(ema.update_count(), int64_t{1}, "updates");
 }
-
-}  // namespace

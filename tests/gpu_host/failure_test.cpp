@@ -3,14 +3,9 @@
 // nothing written that should not be, nothing left.
 #include "gpu_host/small_model.hpp"
 #include "group/channels.hpp"
-#include "group/gpu.hpp"
 #include "nccl/shared_engine.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Calls until the group is known to be broken.
 std::string first_error(group::Group& group, ddp_status status) {
@@ -235,5 +230,3 @@ ddp_case(every_call_of_a_pass_may_fail) {
       }
   });
 }
-
-}  // namespace

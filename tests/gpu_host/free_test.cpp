@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is freed while the device may still use it: it is waited for, for a limited time, and kept where that is not
 // enough. In the fake, free and host_free do not wait here, as NCCL's mem_free never does.
-#include <cstdlib>
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 class FreesAtOnce : NotCopied {
  public:
@@ -121,5 +116,3 @@ ddp_case(a_break_shortens_the_wait) {
   });
   FakeGpus::expect_correct();
 }
-
-}  // namespace

@@ -3,15 +3,7 @@
 // the stream.
 #include "model/gradients.hpp"
 
-#include <cmath>
-#include <functional>
-#include <limits>
-
 #include "gpu_host/placed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -124,5 +116,3 @@ fake_gpu_host_case(norms_are_refused_in_a_capture_and_the_rest_is_captured) {
   fake_gpu::launch_graph(graph, placed.stream());
   expect_equal(placed.model->gradients().norm(INFINITY, placed.stream()), 0.0, "the norm after the graph");
 }
-
-}  // namespace

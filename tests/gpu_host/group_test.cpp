@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups and their collectives with tensors on a GPU, and the errors of a group that lacks a module, a driver or NCCL.
-#include <cstdlib>
 
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<float> counted(int rank, size_t count) {
   std::vector<float> values(count);
@@ -159,5 +153,3 @@ ddp_case(two_ranks_on_one_gpu_are_refused_in_nccls_words) {
   });
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model whose gradients and values libddp keeps, on GPUs: they are reduced and given in place, so it costs few calls and
 // little memory. Sizes are those of GPT-2, smaller by one factor, so that its buckets are GPT-2's.
-#include <cstdlib>
 
 #include "gpu_host/trained_in_place.hpp"
-#include "group/gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int64_t sum_of(const std::vector<int64_t>& counts) {
   int64_t sum = 0;
@@ -211,5 +205,3 @@ ddp_case(updates_run_beside_reductions) {
     trained.stream.synchronize();
   });
 }
-
-}  // namespace

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that the program has made and lends: it is used, checked, and never ended. And the option nccl_max_ctas.
-#include <array>
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
-#include "group/gpu.hpp"
 #include "group/split.hpp"
 #include "optim/adam.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const ddp_nccl_table& nccl() { return fake_gpu::nccl(); }
 
@@ -275,5 +269,3 @@ ddp_case(max_ctas_come_to_nccl_and_are_equal) {
     expect_refused("local://ctas", options, DDP_ERROR_MISMATCH, "nccl_max_ctas 2");
   });
 }
-
-}  // namespace

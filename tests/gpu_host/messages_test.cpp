@@ -3,16 +3,10 @@
 // numbers are tested by conformance/messages_test.cpp, on GPUs too.
 #include "group/messages.hpp"
 
-#include <thread>
-
-#include "control/call_state.hpp"
 #include "gpu_host/on_gpu.hpp"
 #include "group/channels.hpp"
 
 using namespace ddp;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kLarge = 300'000;  // elements, of a message that waits for its receive
 
@@ -283,5 +277,3 @@ ddp_case(a_loop_allocates_in_its_first_turn) {
     group.barrier();
   });
 }
-
-}  // namespace

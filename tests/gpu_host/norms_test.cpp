@@ -2,15 +2,8 @@
 // Sums and largest elements of arrays on a GPU, against the same arrays in host memory.
 #include "device/gpu/norms.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include "device/cpu/arrays.hpp"
 #include "gpu_host/placed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const std::vector<Placed> kShapes = all_types(Home::kGpu);
 
@@ -74,5 +67,3 @@ fake_gpu_host_case(a_sum_that_failed_leaves_nothing_for_the_next) {
                   "adding up a norm");
   expect_equal(norms.sum(2, placed.stream()).value(), 0.0, "the sum of nothing");
 }
-
-}  // namespace

@@ -2,17 +2,9 @@
 // Sharded steps and steps within a pass, on GPUs of several ranks, with tensors of all types on the GPU or in both memories:
 // void passes, gradients that are not finite, norms, failures, and what they cost. That all of them have the bits of host
 // memory is in conformance/fused_test.cpp.
-#include <cmath>
-#include <limits>
 
-#include "model/gradients.hpp"
 #include "optim/ema.hpp"
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 Ways ways_of(Home home, bool shard, bool in_backward = false, bool master_weights = false) {
   Ways ways;
@@ -144,5 +136,3 @@ ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {
       group.barrier();
     });
 }
-
-}  // namespace

@@ -3,21 +3,9 @@
 // for after the first step, and everything in the order of the stream.
 #include "optim/optimizer.hpp"
 
-#include <functional>
-#include <limits>
-#include <map>
-
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/rule_cases.hpp"
 #include "model/optimizer_slot.hpp"
-#include "optim/adam.hpp"
-#include "optim/custom.hpp"
-#include "optim/sgd.hpp"
-#include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void prepare_step(optim::Optimizer& optimizer, const PlacedModel& placed, int step, bool with_infinity) {
   if (step == 0) optimizer.set_parameter_options(1, 0, 2);
@@ -354,5 +342,3 @@ fake_gpu_host_case(no_memory_for_state_is_told) {
   optimizer->step(placed.stream());
   expect_equal(optimizer->step_count(), int64_t{1}, "steps");
 }
-
-}  // namespace

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of the program in memory of ddp_group_alloc on a GPU: buckets that are in one block are reduced there, to the
 // same bits as those that are packed, and where ranks have laid them out differently nothing of the kind happens.
-#include <numeric>
 
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
 #include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const std::vector<int64_t> kCounts = {70'000, 1000, 3000, 24, 0, 8, 512, 40'960};
 
@@ -210,5 +204,3 @@ ddp_case(what_is_reduced_in_place_cannot_move) {
     packed.model().gradients().set(1, &elsewhere);
   });
 }
-
-}  // namespace

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes of models whose gradients are on a GPU, or some of them. Their meaning is that of the CPU; here are the properties
 // that is different: streams, the host that does not wait, races that the fake would find.
-#include <numeric>
-#include <random>
 
 #include "model/model.hpp"
 #include "model/uneven.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
 
@@ -288,5 +282,3 @@ ddp_case(sixteen_bits_on_the_wire_halve_what_travels) {
     group.barrier();
   });
 }
-
-}  // namespace

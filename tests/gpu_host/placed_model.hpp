@@ -3,14 +3,7 @@
 // host memory is its oracle.
 #pragma once
 
-#include <cstring>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
 #include "model/model.hpp"
 #include "optim/optimizer.hpp"
 #include "support/gpu_world.hpp"

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Posted collectives of tensors on GPUs: made at once, and refused while a pass is open, because NCCL has one order.
 #include "gpu_host/small_model.hpp"
-#include "group/request.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
   run_on_gpus(2, [](group::Group& group, int rank) {
@@ -33,5 +28,3 @@ ddp_case(a_collective_on_a_gpu_is_refused_while_a_pass_is_open) {
     expect(data.peek<float>() == std::vector<float>(kCount, 3), "the sum");
   });
 }
-
-}  // namespace

@@ -2,19 +2,12 @@
 // Ranks with models on GPUs continue when one has died: with the values of a training in which it had left in good order, at
 // the addresses of before; and new ones join. Ranks are threads, and one dies by giving up its group. What cannot be
 // recovered there is refused.
-#include <array>
 
 #include "checkpoint/keep.hpp"
-#include "core/attempt.hpp"
 #include "gpu_host/recoverable_trainee.hpp"
 #include "group/recovery.hpp"
-#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "support/group_procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSize = 3;
 
@@ -309,5 +302,3 @@ ddp_case(what_cannot_be_recovered_is_refused) {
   expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }),
                   "nccl_comm");
 }
-
-}  // namespace

@@ -3,15 +3,6 @@
 // oracle. Gradients are whole numbers whose means are exact for 1, 2 and 3 ranks.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "model/optimizer_slot.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"

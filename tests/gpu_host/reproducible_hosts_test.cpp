@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The group option `reproducible` is for GPUs of one host: between hosts the first use of a GPU is refused on all ranks, and
 // the group stays whole. Host memory has the same bits anyway.
-#include <cstdlib>
 
 #include "gpu_host/reproducible_trainee.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Ranks as threads whose hosts have these names.
 void run_on_hosts(const char* hosts, int size, int32_t reproducible, const std::function<void(group::Group&, int)>& body) {
@@ -51,5 +46,3 @@ ddp_case(on_one_host_and_without_the_option_they_are_not) {
     FakeGpus::expect_clean();
   }
 }
-
-}  // namespace

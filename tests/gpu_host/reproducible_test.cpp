@@ -6,10 +6,6 @@
 #include "nccl/shared_engine.hpp"
 #include "nccl/tree_sum.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(collectives_have_the_bits_of_host_memory) {
   for (const int size : {1, 2, 3, 5}) {
     const FakeGpus gpus(5);
@@ -123,5 +119,3 @@ ddp_case(ranks_that_differ_are_told) {
     expect_contains(said, "reproducible 1");
   });
 }
-
-}  // namespace

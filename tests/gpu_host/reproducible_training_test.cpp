@@ -3,10 +3,6 @@
 // gradients and the optimizer's state.
 #include "gpu_host/reproducible_trainee.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 constexpr ddp_dtype kFloats[] = {DDP_F32, DDP_F16, DDP_BF16};
 
 std::vector<Way> all_ways() {
@@ -99,5 +95,3 @@ ddp_case(passes_allocate_nothing) {
   });
   FakeGpus::expect_correct();
 }
-
-}  // namespace

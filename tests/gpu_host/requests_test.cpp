@@ -3,17 +3,12 @@
 // that are given up, and groups that break.
 #include "group/requests.hpp"
 
-#include <thread>
-
 #include "ddp/messages.h"
 #include "gpu_host/on_gpu.hpp"
 #include "group/channels.hpp"
 #include "group/messages.hpp"
 
 using namespace ddp;
-using namespace ddp::test;
-
-namespace {
 
 using group::Request;
 using group::RequestPtr;
@@ -270,5 +265,3 @@ ddp_case(a_gpu_that_is_lost_is_the_error_of_the_request) {
   FakeGpus::expect_correct();
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

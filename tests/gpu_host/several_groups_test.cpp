@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several groups whose collectives run on one GPU: they run in one order on all ranks, and hosts that use the groups in
 // different orders find out.
-#include <cstdlib>
 
 #include "gpu_host/small_model.hpp"
-#include "group/gpu.hpp"
 #include "group/split.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr const char* kVariable = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
@@ -285,5 +279,3 @@ ddp_case(a_new_group_may_come_beside_one_that_broke) {
 }
 
 ddp_before_cases(setenv(kVariable, "1", 1));
-
-}  // namespace

@@ -2,15 +2,9 @@
 // Page-locked host memory that messages share: a block is used again when its copy is done, and not before.
 #include "device/gpu/staging.hpp"
 
-#include <array>
-#include <thread>
-
 #include "support/gpu_world.hpp"
 
 using namespace ddp;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kBytes = 1000;
 
@@ -127,5 +121,3 @@ ddp_case(a_block_whose_copy_has_no_event_is_not_used_again) {
   FakeGpus::expect_correct();
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

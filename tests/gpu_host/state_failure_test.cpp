@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a checkpoint when the GPU fails in the middle: all ranks know, the old file is whole, nothing is left
 // behind.
-#include <atomic>
-#include <functional>
 
-#include "group/gpu.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Runs `body` on `size` ranks with the n-th call of each function failing on rank 0, until none fails any more. All ranks
 /// must know.
@@ -123,5 +116,3 @@ ddp_case(what_did_not_arrive_on_the_gpu_is_an_error_of_the_load) {
     group.barrier();
   });
 }
-
-}  // namespace

@@ -3,15 +3,9 @@
 // come to.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <mutex>
-#include <utility>
-
 #include "checkpoint/state.hpp"
 #include "gpu_host/small_model.hpp"
 #include "model/optimizer_slot.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/own_threads.hpp"

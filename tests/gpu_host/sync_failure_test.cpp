@@ -6,10 +6,6 @@
 #include "model/sync_buffers.hpp"
 #include "support/mixed_model.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
   for (const char* function : {"copy_bytes", "hash"}) {
     run_on_gpus(3, [&](group::Group& group, int rank) {
@@ -95,5 +91,3 @@ ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
   fake_gpu::clear_faults();
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

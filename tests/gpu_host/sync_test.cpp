@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making ranks equal, comparing and averaging them, when tensors are on GPUs, in host memory, or some here and some there.
 #include "core/hash.hpp"
-#include "device/gpu/device.hpp"
 #include "model/average.hpp"
-#include "model/model.hpp"
 #include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"
-#include "optim/rules.hpp"
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(commit_gives_the_values_of_rank_0) {
   for (const int size : {1, 2, 3, 4})
@@ -290,5 +283,3 @@ ddp_case(hooks_that_need_host_memory_are_refused) {
     group.barrier();
   });
 }
-
-}  // namespace

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace has the work of GPUs in their streams: read back as JSON, with the host's times before and after that work.
-#include <chrono>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "group/tracing.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
 #include "parts/model_pass.hpp"
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Json = nlohmann::json;
 
@@ -339,5 +330,3 @@ ddp_case(every_trace_has_its_own) {
   }
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step within a pass on GPUs whose ranks keep, to take it back, their slices of values and state alone.
-#include <atomic>
 
-#include "core/attempt.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// One rank's model with Adam, which updates within passes.
 class Trainer : public Training {
@@ -129,5 +123,3 @@ ddp_case(a_group_that_breaks_in_such_a_pass_leaves_them_torn) {
   for (int turn = 0; !torn && turn < 30; ++turn) torn = break_in_a_pass();
   expect(torn, "of 30 passes one had begun to update");
 }
-
-}  // namespace

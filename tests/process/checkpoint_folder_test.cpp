@@ -3,19 +3,11 @@
 // read as soon as a save has returned.
 #include <unistd.h>
 
-#include <filesystem>
-#include <memory>
-#include <string>
-
 #include "checkpoint/folder.hpp"
-#include "support/file_faults.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::name_of_step;
 
 std::shared_ptr<group::Group> meet(int port, int rank, int size) {
@@ -125,5 +117,3 @@ ddp_case(every_rank_may_read_as_soon_as_a_save_has_returned) {
   });
   expect_all_well(procs.wait());
 }
-
-}  // namespace

@@ -6,19 +6,7 @@
 #include <netdb.h>
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "model/model.hpp"
 #include "os/clock.hpp"

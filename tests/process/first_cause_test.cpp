@@ -4,18 +4,8 @@
 // of each kind is its figure.
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 8;
 
@@ -74,5 +64,3 @@ ddp_case(over_gloo_by_exit) {
 ddp_case(over_gloo_in_good_order) {
   if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kDestroy);
 }
-
-}  // namespace

@@ -8,14 +8,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "model/model.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"

@@ -5,25 +5,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
-#include <thread>
-
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
-#include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // One child's group.
 class Child : NotCopied {
@@ -255,5 +242,3 @@ ddp_case(groups_come_and_go_without_leaving_descriptors) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

@@ -5,13 +5,8 @@
 #include <unistd.h>
 
 #include "conformance/hook_world.hpp"
-#include "model/pulled.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void a_rank_that_dies_inside_a_hook_is_named(Hosts hosts, bool is_pulled) {
   if (hosts != Hosts::kShared && !gloo_is_there()) return;
@@ -61,5 +56,3 @@ ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kShared, false));
 ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kShared, true));
 ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kGloo, false));
 ddp_case_of(a_rank_that_dies_inside_a_hook_is_named(Hosts::kGloo, true));
-
-}  // namespace

@@ -6,24 +6,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <thread>
-
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
-#include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
@@ -104,5 +93,3 @@ ddp_before_cases({
   if (page == MAP_FAILED) std::exit(1);
   late_may_come = new (page) std::atomic<bool>(false);
 });
-
-}  // namespace

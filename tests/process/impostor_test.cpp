@@ -5,30 +5,15 @@
 
 #include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "control/codec.hpp"
 #include "control/identity.hpp"
 #include "control/messages.hpp"
 #include "core/attempt.hpp"
 #include "discovery/place.hpp"
 #include "group/recovery.hpp"
-#include "os/clock.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
 #include "support/stranger.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Manner = Impostor::Manner;
 
@@ -197,5 +182,3 @@ ddp_case(who_never_finds_another_is_told_of_the_token) {
   expect_contains(text, "its token is another one");
   expect(text.find("stranger") == std::string::npos, "not what he said: " + text);
 }
-
-}  // namespace

@@ -4,20 +4,8 @@
 // links the second one. Skipped with a printed reason when the Gloo module is not there.
 #include <signal.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 4;
 
@@ -101,5 +89,3 @@ ddp_case(what_a_rank_did_not_join_ends_with_its_name_on_all) {
 }
 
 ddp_before_cases(if (!gloo_is_there()) std::exit(77));
-
-}  // namespace

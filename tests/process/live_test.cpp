@@ -2,16 +2,8 @@
 // The page that a rank writes into the folder that its launcher watches, compared with the results of the API.
 #include "trace/live.hpp"
 
-#include <csignal>
-#include <cstdlib>
-#include <string>
-
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 struct Training {
   Training(const Folder& folder, int rank, int size, int recoverable = 0) {
@@ -138,5 +130,3 @@ ddp_case(what_a_killed_rank_did_last_stays) {
   expect_equal(dead.passes.count, 1, "passes of the dead");
   expect(dead.place.held == 1 && dead.made.pid == procs.pid(1), "it did not let go");
 }
-
-}  // namespace

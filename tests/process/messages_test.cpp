@@ -7,15 +7,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "control/net.hpp"
 #include "ddp/recover.h"
 #include "group/messages.hpp"
@@ -23,10 +14,6 @@
 #include "support/meeting.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 constexpr int kDead = 2;
@@ -230,5 +217,3 @@ ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kGloo));
 ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kHosts));
 ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(true));
 ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(false));
-
-}  // namespace

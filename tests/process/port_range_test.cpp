@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group with a range of ports listens on no other port: neither rank 0, where the rendezvous names no port, nor
 // the data links. One rank comes late, so that the others are seen listening.
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <thread>
 
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
-#include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
 #include "support/no_gloo.hpp"
-#include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
@@ -89,5 +77,3 @@ ddp_case(data_links_listen_in_the_range) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

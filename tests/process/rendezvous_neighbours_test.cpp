@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several jobs on one machine with neighbouring ports: rank 0 may walk to a later port, and no rank of one job may ever
 // end up in another's group, in any order of arrival.
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "control/codec.hpp"
 #include "control/limits.hpp"
 #include "control/messages.hpp"
-#include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 2;
 constexpr auto kStep = std::chrono::milliseconds(120);  // between two starts: enough to have knocked at every port
@@ -236,5 +225,3 @@ ddp_case(a_token_is_made_once) {
   expect_contains(text, "once and not on each host");
   expect(text.find("$(") == std::string::npos, "no command that gives each host another token: " + text);
 }
-
-}  // namespace

@@ -2,19 +2,12 @@
 // Meeting at a file in which an earlier run left its note. Ranks are threads; they still meet over TCP.
 #include <unistd.h>
 
-#include <fstream>
-
 #include "control/identity.hpp"
 #include "discovery/place.hpp"
-#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
-#include "support/ranks.hpp"
-
-namespace {
 
 using ddp::bootstrap::Record;
-using namespace ddp::test;
 
 /// The file where the ranks of a test meet.
 struct MeetingFile : Folder {
@@ -84,5 +77,3 @@ ddp_case(groups_with_names_meet_beside_each_other) {
     control->leave();
   });
 }
-
-}  // namespace

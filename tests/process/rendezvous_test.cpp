@@ -5,21 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
-#include <cstring>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::string meet_and_gather(const std::string& place, const ddp_group_options& options) {
   const auto control = meet_at(place, options);
@@ -372,5 +359,3 @@ ddp_case(a_store_that_fails_is_said) {
                     rank == 0 ? "set failed with 7" : "get failed with 8");
   }
 }
-
-}  // namespace

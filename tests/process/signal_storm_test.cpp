@@ -4,18 +4,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <thread>
-
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 #include "support/state_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 3, kVictim = 1;
 std::atomic<int64_t> handled{0};
@@ -77,5 +68,3 @@ ddp_case(over_gloo) {
 ddp_case(on_two_hosts) {
   if (gloo_is_there()) calls_go_on(Hosts::kSeveral);
 }
-
-}  // namespace

@@ -7,16 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr uid_t kOther = 65534;
 constexpr int64_t kLimitMs = 20'000;  // a lock without a limit is waited for longer
@@ -82,5 +74,3 @@ ddp_case(an_own_folder_is_used) {
   expect(std::filesystem::file_size(folder.path() + "/t.json") > 1000, "a trace");
   expect(!std::filesystem::exists(folder.path() + "/t.json.ranks"), "the folder is gone");
 }
-
-}  // namespace

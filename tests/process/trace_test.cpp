@@ -4,22 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <deque>
-#include <filesystem>
-#include <string>
-#include <thread>
-
 #include "process/trace_reader.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kParameters = 4;
 constexpr int64_t kElements = 32 * 1024;  // each is a bucket of its own
@@ -311,5 +298,3 @@ ddp_case(ranks_of_two_hosts_are_aligned) {
   expect(error_us > 0 && error_us < 1e6, "an error is stated: " + std::to_string(error_us));
   expect(std::abs(offset_us) <= error_us, "the truth, 0, lies within it: " + std::to_string(offset_us));
 }
-
-}  // namespace

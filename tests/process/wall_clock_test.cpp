@@ -5,11 +5,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <csignal>
 #include <ctime>
-#include <thread>
 
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"

@@ -11,9 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <csignal>
 #include <ctime>
 
 #include "scarce/scenes.hpp"

@@ -3,20 +3,6 @@
 // rank is late.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <random>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
 #include "group/collective_call.hpp"
@@ -24,13 +10,11 @@
 #include "group/split.hpp"
 #include "model/average.hpp"
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/pulled.hpp"
 #include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"

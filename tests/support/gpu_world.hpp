@@ -3,9 +3,6 @@
 // does, at its end the fake must have seen no race and no misuse, and nothing may be left.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "device/gpu/module.hpp"
 #include "group/gpu.hpp"
 #include "support/fake_gpu/fake_gpu.hpp"

@@ -5,13 +5,6 @@
 //   ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, [](Group& group, int rank) { ... }); }
 #pragma once
 
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
 

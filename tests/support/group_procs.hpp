@@ -2,12 +2,6 @@
 // Groups of processes, met at a file in a folder of their own: each child's body gets its group.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-
 #include "support/group_world.hpp"
 #include "support/procs.hpp"
 

@@ -2,12 +2,6 @@
 // Groups of threads, made through the rendezvous local://: each rank's body gets its group.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <functional>
-#include <string>
-#include <thread>
-
 #include "group/group.hpp"
 #include "support/check.hpp"
 #include "support/ranks.hpp"

@@ -4,14 +4,7 @@
 
 #include <signal.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "hosts/transport.hpp"
-#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"

@@ -4,11 +4,6 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <string>
-
 #include "support/check.hpp"
 
 namespace ddp::test {

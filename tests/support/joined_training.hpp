@@ -6,15 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <functional>
 #include <new>
-#include <stdexcept>
-#include <string>
-#include <thread>
 
-#include "support/group_procs.hpp"
 #include "support/survivor.hpp"
 
 namespace ddp::test {

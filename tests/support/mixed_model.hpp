@@ -2,15 +2,8 @@
 // A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
 #include "model/model.hpp"
 #include "support/gpu_world.hpp"
 

@@ -2,12 +2,6 @@
 // Ranks that are processes: over shared memory, over Gloo, and on two made-up hosts with shared memory inside them.
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "support/group_procs.hpp"
 
 namespace ddp::test {

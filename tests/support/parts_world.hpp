@@ -2,12 +2,6 @@
 // Trainings whose global batch has parts, in every way of making a step, for a comparison of bits between numbers of ranks.
 #pragma once
 
-#include <functional>
-#include <set>
-#include <string>
-#include <vector>
-
-#include "core/virtual_ranks.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"

@@ -3,17 +3,6 @@
 // are made from rank, step, name and position.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <deque>
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"

@@ -2,15 +2,6 @@
 // What tests of ddp_group_share have in common: arrays of floats, and a body that runs in the processes of a group.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include "support/group_procs.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 

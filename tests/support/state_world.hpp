@@ -3,19 +3,9 @@
 // load them.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "model/model.hpp"
 #include "model/replica_state.hpp"
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_world.hpp"
 

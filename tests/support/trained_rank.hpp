@@ -3,11 +3,6 @@
 // was 1.
 #pragma once
 
-#include <algorithm>
-#include <csignal>
-#include <memory>
-#include <vector>
-
 #include "core/attempt.hpp"
 #include "group/recovery.hpp"
 #include "model/model.hpp"

@@ -5,25 +5,10 @@
 // is one for bits.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <deque>
-#include <limits>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
-#include "optim/custom.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/gradient_pages.hpp"

@@ -5,14 +5,9 @@
 // that is fake every rank is a thread.
 #pragma once
 
-#include <atomic>
-#include <cstdlib>
-#include <functional>
-
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
 #include "support/group_procs.hpp"
-#include "support/ranks.hpp"
 
 namespace ddp::test::card {
 

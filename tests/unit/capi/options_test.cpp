@@ -2,12 +2,6 @@
 // Options of older and newer programs.
 #include "capi/options.hpp"
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 struct Options {
   int64_t struct_size;
   int32_t first;
@@ -55,5 +49,3 @@ ddp_case(a_struct_without_a_size_is_refused) {
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { capi::init_options(&given, 4, kDefaults, "f"); });
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { capi::init_options<Options>(nullptr, 24, kDefaults, "f"); });
 }
-
-}  // namespace

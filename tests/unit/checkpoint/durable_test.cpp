@@ -12,22 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <csignal>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::DurableFile;
 
 const std::string kOld(3000, 'o');
@@ -296,5 +284,3 @@ ddp_case(a_full_disk_is_found_before_anything_is_written) {
   }
   expect_equal(code, 0, "exit code");
 }
-
-}  // namespace

@@ -8,16 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "checkpoint/folder_lock.hpp"
 #include "checkpoint/temporary.hpp"
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 using Names = std::vector<std::string>;
 
@@ -206,5 +200,3 @@ ddp_case(a_lock_that_is_no_file_is_refused) {
     expect(std::filesystem::remove(path), "removed");
   }
 }
-
-}  // namespace

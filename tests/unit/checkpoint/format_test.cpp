@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/format.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 /// One tensor of the given field texts in an otherwise good header.
@@ -187,5 +176,3 @@ ddp_case(a_name_that_is_not_utf8_is_not_written) {
   (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { (void)serialize_header(header); });
   expect(is_utf8("é") && !is_utf8("\xe9") && !is_utf8("\xed\xa0\x80") && !is_utf8("\xc0\x80"), "what is UTF-8");
 }
-
-}  // namespace

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/layout.hpp"
 
-#include <random>
-#include <string>
-
-#include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 std::string example() {
@@ -111,5 +103,3 @@ ddp_case(hexadecimal_numbers_are_strict) {
        {"", "0000000000000ABC", "000000000000abc", "0x00000000000abc", "-000000000000abc", " 000000000000abc"})
     expect(!from_hex(text, &value), text);
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
-#include <vector>
 
 #include "checkpoint/verify.hpp"
-#include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 Item item(Part part, const std::string& name, std::vector<int64_t> shape, ddp_dtype dtype = DDP_F32) {
@@ -112,5 +106,3 @@ ddp_case(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common)
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, wrapped, false, false, true); }),
                   "begin with \"module.\"");
 }
-
-}  // namespace

@@ -3,16 +3,10 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <string>
 
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::Source;
 
 /// Gives `text` in pieces of `piece` bytes; counts what was taken.
@@ -100,5 +94,3 @@ ddp_case(any_failing_call_is_an_error_and_short_reads_are_not) {
   const FileFaults faults({.at = 1, .code = EINTR});
   expect_equal(use(), "0123456789", "after EINTR");
 }
-
-}  // namespace

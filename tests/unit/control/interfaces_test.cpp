@@ -5,14 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include <cstring>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
 namespace net = bootstrap::net;
-
-namespace {
 
 net::Interface interface(const char* name, const char* address) {
   net::Interface one{name, {}};
@@ -74,5 +67,3 @@ ddp_case(this_host_has_a_loopback) {
   const std::vector<net::Interface> here = net::interfaces_here();
   expect_equal(net::choose_interface("lo", here, net::Family::kV4).host(), std::string("127.0.0.1"), "lo");
 }
-
-}  // namespace

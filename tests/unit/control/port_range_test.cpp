@@ -3,12 +3,8 @@
 #include "control/port_range.hpp"
 
 #include "os/clock.hpp"
-#include "support/check.hpp"
 
-using namespace ddp::test;
 namespace net = bootstrap::net;
-
-namespace {
 
 net::Endpoint loopback() { return net::resolve("127.0.0.1", os::Deadline::in_ms(1'000)).front(); }
 
@@ -63,5 +59,3 @@ ddp_case(the_first_free_port_is_taken_and_none_beside_the_range) {
   expect_contains(text, two.text());
   expect_contains(text, "DDP_PORT_RANGE");
 }
-
-}  // namespace

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/bytes.hpp"
 
-#include <limits>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(what_was_written_is_read_in_order) {
   ByteWriter writer;
   writer.number<int64_t>(-5).text("name").number<uint8_t>(200).number(1.5).text("").number(
@@ -67,5 +59,3 @@ ddp_case(a_reader_that_threw_has_not_moved) {
   expect_error(DDP_ERROR_INTERNAL, [&] { (void)reader.number<int32_t>(); });
   expect_equal(reader.number<char>(), 'a', "next byte");
 }
-
-}  // namespace

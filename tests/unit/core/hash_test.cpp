@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hash.hpp"
 
-#include <set>
-#include <string>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 uint64_t hash_of(const std::string& text) { return content_hash(text.data(), text.size()); }
 
 ddp_case(the_hash_of_nothing_is_the_published_one) {
@@ -46,5 +37,3 @@ ddp_case(every_bit_counts) {
   }
   expect_equal(hashes.size(), text.size() * 8 + 1, "different hashes");
 }
-
-}  // namespace

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/parameter_set.hpp"
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(a_set_of_all_has_later_ones) {
   const ParameterSet all;
   expect(all.has(0) && all.has(1000), "all");
@@ -25,5 +19,3 @@ ddp_case(the_rest_has_what_is_not_taken_and_later_ones) {
     expect_equal(rest.has(index), index != 0 && index != 3, "parameter " + std::to_string(index));
   expect(rest.has(1000), "and later ones");
 }
-
-}  // namespace

@@ -2,15 +2,6 @@
 // Slices: every element has one owner, cuts are where the rule puts them, and no rank gets much more than its part.
 #include "core/slices.hpp"
 
-#include <algorithm>
-#include <random>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
   std::vector<PlanItem> items;
   for (const int64_t size : sizes) items.push_back(PlanItem{size, DDP_F32});
@@ -125,5 +116,3 @@ ddp_case(whole_tensors_are_divided_evenly) {
     expect_equal(in_buckets, all, "elements in buckets");
   }
 }
-
-}  // namespace

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <vector>
 
 #include "core/parameters.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 alignas(64) float memory[1024];
 
@@ -147,5 +141,3 @@ ddp_case(the_table_knows_the_gpu_of_its_parameters) {
   table.add_parameter("other", at(10, 10), nullptr);
   expect(table.device() == bound.device, "that of the parameter on one");
 }
-
-}  // namespace

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/tensor.hpp"
 
-#include <algorithm>
 #include <initializer_list>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 alignas(8) float memory[64];
 
@@ -132,5 +125,3 @@ ddp_case(a_tensor_is_described_in_one_short_text) {
   expect_equal(describe(checked_tensor(&scalar, "x")), std::string("I64 []"), "text");
   expect_equal(describe(flat_tensor(memory, DDP_U8, 7)), std::string("U8 [7]"), "text");
 }
-
-}  // namespace

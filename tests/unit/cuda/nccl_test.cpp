@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening NCCL through the module: with a library that plays NCCL (compiled here), with none, with an old one; and with the
 // real one, which needs no GPU to say its version, where there is one.
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <string>
 
 #include "ddp/types.h"
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/procs.hpp"
 #include "unit/cuda/module.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const ddp_gpu_table* table = nullptr;
 constexpr int kSkipped = 77;
@@ -297,5 +288,3 @@ ddp_before_cases({
   static const TemporaryFolder made;
   folder = made.path();
 });
-
-}  // namespace

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The word that stops kernels, by the kernel on the host.
 #include "modules/cuda/kernels/launchers.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(one_word_arrives_and_nothing_else_changes) {
   for (const uint32_t value : {0u, 1u, 0xffffffffu}) {
@@ -14,5 +9,3 @@ ddp_case(one_word_arrives_and_nothing_else_changes) {
     expect(to[0] == 7 && to[1] == value && to[2] == 9, "the word alone");
   }
 }
-
-}  // namespace

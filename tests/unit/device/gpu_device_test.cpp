@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/gpu/device.hpp"
-#include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(each_kind_of_failure_has_its_status) {
   const ddp_gpu_table table = tiny_gpu_table();
@@ -58,5 +53,3 @@ ddp_case(memory_that_lies_elsewhere_is_refused) {
   tiny_gpu.pointer_on = 1;
   gpu::require_on(device, nullptr, "parameter \"w\"");
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
 
 #include "device/gpu/module.hpp"
-#include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_missing_module_says_where_it_was_searched_and_what_to_do) {
   const auto text =
@@ -48,5 +42,3 @@ ddp_case(what_keeps_a_gpu_from_being_used_has_its_own_sentence) {
   expect_contains(text_of(DDP_GPU_NOT_READY), "nvidia-fabricmanager");
   expect_contains(text_of(DDP_GPU_OTHER), "the tiny one said no");
 }
-
-}  // namespace

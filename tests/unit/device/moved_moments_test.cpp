@@ -4,10 +4,6 @@
 #include "optim/rules.hpp"
 #include "unit/device/update_state.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 /// A rule whose new moments go to other arrays, which begin `begin` elements after a line and are `apart`, in slices,
 /// against the same rule in place.
 void expect_moving(const cpu::AdamStep* adam, const cpu::SgdStep* sgd, ddp_dtype dtype, size_t begin, size_t apart,
@@ -61,5 +57,3 @@ ddp_case(moments_go_elsewhere_with_the_same_bits) {
   }
   expect(cpu::set_instruction_set(widest.c_str()), "back to the widest");
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each launcher's variables mean, as a table; the environment is a map. The variables of Open MPI and MPICH are those
 // that real runs of their mpirun show.
-#include <map>
-#include <string>
 
 #include "discovery/launchers.hpp"
 #include "discovery/rendezvous.hpp"
-#include "support/check.hpp"
-
-namespace {
 
 using ddp::bootstrap::Meeting;
 using ddp::test::expect;
@@ -279,5 +274,3 @@ ddp_case(forms_of_the_rendezvous_text) {
 ddp_case(ranks_that_are_threads_must_say_who_they_are) {
   expect_contains(refused("local://x", kTorchrun), "options->rank and options->world_size are missing");
 }
-
-}  // namespace

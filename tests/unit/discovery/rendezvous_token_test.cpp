@@ -4,17 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <string>
-
 #include "discovery/place.hpp"
 #include "discovery/token.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::string token_text, file_text;
 const char* variables(const char* name) {
@@ -103,5 +94,3 @@ ddp_case(notes_are_read_whole_or_not_at_all) {
   expect(!bootstrap::read_record(text + "more\n").has_value(), "a longer note is none");
   expect(!bootstrap::read_record("a text of somebody else\n\n\n\n\n\n").has_value(), "other texts are none");
 }
-
-}  // namespace

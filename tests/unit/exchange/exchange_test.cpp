@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The direct exchange, with ranks as threads over the in-process endpoint: the bits of sums in the order of the tree, what
 // is written where, and failures in its middle.
-#include <cstring>
-#include <random>
-#include <thread>
 
-#include "os/clock.hpp"
 #include "socket/collectives.hpp"
-#include "support/check.hpp"
 #include "support/socket_world.hpp"
 #include "support/sum_oracle.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kSizes[] = {2, 3, 4, 7};
 
@@ -355,5 +346,3 @@ ddp_case(a_failure_elsewhere_ends_an_exchange_in_its_middle) {
   });
   watcher.join();
 }
-
-}  // namespace

@@ -4,16 +4,7 @@
 
 #include <unistd.h>
 
-#include <array>
-#include <optional>
-#include <thread>
-
 #include "core/attempt.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr size_t kRanks = 2;
 
@@ -63,5 +54,3 @@ ddp_case(nobody_waits_for_a_rank_that_has_failed) {
     expect(outcome.ms < 10'000, "known after " + std::to_string(outcome.ms) + " ms");
   }
 }
-
-}  // namespace

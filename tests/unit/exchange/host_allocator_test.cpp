@@ -2,12 +2,6 @@
 // The group's memory where nothing is shared.
 #include "exchange/host_allocator.hpp"
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(memory_is_zeroed_aligned_and_known) {
   collective::HostAllocator heap;
   auto* const data = static_cast<std::byte*>(heap.alloc(1000));
@@ -18,5 +12,3 @@ ddp_case(memory_is_zeroed_aligned_and_known) {
   expect(heap.free(data) && !heap.free(data), "once");
   (void)heap.alloc(10);  // left to the heap's end; the leak sanitizer sees if it is forgotten
 }
-
-}  // namespace

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks that share a host, the rails that run, and the cost of a placement.
 #include "hosts/host.hpp"
-#include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using hierarchy::lay_out;
 using Ranks = std::vector<int32_t>;
 
@@ -68,5 +64,3 @@ ddp_case(the_busiest_host_sends_what_the_table_says) {
   for (const std::string& placement : {blocks(2, 3), blocks(4, 6), round_robin, std::string("aaabbbbb")})
     expect_equal(traffic(placement, DDP_SUM_ORDER_BY_HOST), 1.0, placement + " by host");
 }
-
-}  // namespace

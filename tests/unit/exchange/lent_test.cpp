@@ -5,20 +5,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cstring>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "os/huge_pages.hpp"
 #include "shm/extent.hpp"
 #include "shm/region.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kLimit = int64_t{256} << 20;
 constexpr int64_t kBytes = int64_t{5} << 20;
@@ -196,5 +185,3 @@ ddp_case(freed_memory_is_left_alone) {
   expect(!region.unshare(memory), "and it is forgotten");
   munmap(next, kLength);
 }
-
-}  // namespace

@@ -3,17 +3,6 @@
 // of the ring as well; a ring is made by the rank that writes; and no call waits for a message that is not there.
 #include "shm/mailboxes.hpp"
 
-#include <memory>
-#include <random>
-#include <thread>
-#include <vector>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 /// Two ranks, 3 and 5 of a group of 7, that are threads.
 struct Neighbours {
   std::shared_ptr<shm::Region> regions[2] = {std::make_shared<shm::Region>(int64_t{256} << 20),
@@ -92,5 +81,3 @@ ddp_case(bytes_keep_their_order_in_any_pieces) {
   writer.join();
   expect(got == data, "all bytes in their order");
 }
-
-}  // namespace

@@ -3,21 +3,8 @@
 // limit, all orders of sends and receives, windows that are full, wrong sizes, and waits that end.
 #include "exchange/messages/messenger.hpp"
 
-#include <atomic>
-#include <cstring>
-#include <deque>
-#include <mutex>
-#include <numeric>
-#include <random>
-#include <thread>
-
-#include "support/check.hpp"
 #include "support/ranks.hpp"
 #include "support/thread_control.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using messages::Content;
 using messages::kAnySource;
@@ -333,5 +320,3 @@ ddp_case(a_broken_group_ends_waits_with_its_cause) {
       },
       60'000);
 }
-
-}  // namespace

@@ -2,12 +2,7 @@
 #include "device/gpu/own_gpu.hpp"
 
 #include "device/gpu/module.hpp"
-#include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct UsesTiny {
   UsesTiny() {
@@ -47,5 +42,3 @@ ddp_case(a_tensor_is_bound_to_this_ranks_gpu_alone) {
   own.bind(tensor, "t");
   expect(tensor.device == own.opened() && tensor.device != nullptr, "bound");
 }
-
-}  // namespace

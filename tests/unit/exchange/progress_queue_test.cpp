@@ -4,15 +4,7 @@
 
 #include <pthread.h>
 
-#include <string>
-#include <thread>
-
 #include "os/thread.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Needs `steps` advances; `blocked` ones wait for another operation.
 class Scripted final : public collective::BucketOperation {
@@ -140,5 +132,3 @@ ddp_case(a_thread_that_is_ended_by_the_program_is_an_error_for_ever) {
   expect_equal(log, std::string(""), "what was behind it");
 }
 #endif
-
-}  // namespace

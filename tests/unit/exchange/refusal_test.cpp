@@ -6,19 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 os::Area area_of(uintptr_t begin, uintptr_t end, const char* access = "rw-p", const char* flags = " rd wr mr mw me ac sd") {
   os::Area area;
   area.begin = begin;
@@ -138,5 +125,3 @@ ddp_case(locked_memory_is_refused) {
   });
   expect(!reason.empty(), "a page of it is locked");
 }
-
-}  // namespace

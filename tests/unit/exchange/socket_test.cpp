@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The endpoint as an object, over the in-process table: what a wait can end with, and where listening addresses and modules
 // come from.
-#include <cstdlib>
-#include <thread>
 
-#include "os/clock.hpp"
 #include "socket/address.hpp"
 #include "socket/endpoint.hpp"
 #include "socket/module.hpp"
-#include "support/check.hpp"
 #include "support/local_endpoint.hpp"
 #include "support/thread_control.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(messages_of_one_slot_arrive_in_order) {
   socket::Endpoint a(local_endpoint(), 0, 2, "order", true), b(local_endpoint(), 1, 2, "order", true);
@@ -106,5 +98,3 @@ ddp_case(an_interface_can_be_named) {
                    [&] { static_cast<void>(socket::socket_address(TwoHosts(hub, "10.1.2.3", false), "no_such_if")); }),
       "no_such_if");
 }
-
-}  // namespace

@@ -3,14 +3,7 @@
 // else runs on the core.
 #include "shm/waiter.hpp"
 
-#include <atomic>
-
 #include "control/solo.hpp"
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// This rank, and one that does nothing.
 struct LateNeighbour {
@@ -74,5 +67,3 @@ ddp_case(a_core_that_others_take_does_not_put_the_deadline_off) {
   os::set_clock(nullptr);
   expect(asked < 1000, "few looks after the core was lost: " + std::to_string(asked));
 }
-
-}  // namespace

@@ -3,18 +3,11 @@
 // differences.
 #include "extra/batch_norm/moments.hpp"
 
-#include <cmath>
-
 #include "extra/batch_norm/batch_norm.hpp"
-#include "group/group.hpp"
 #include "support/batch_norm_oracle.hpp"
-#include "support/check.hpp"
 #include "support/group_world.hpp"
 
 using namespace ddp::batch_norm;
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(moments_equal_those_of_plain_loops) {
   for (const Shape shape : {Shape{1, 1, 1}, Shape{5, 3, 1}, Shape{4000, 2, 1}, Shape{40, 1500, 1}, Shape{9, 7, 31},
@@ -94,5 +87,3 @@ ddp_case(the_gradient_is_the_slope_of_forward) {
     }
   });
 }
-
-}  // namespace

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the fake GPU do to device memory what the CPU's loops do to arrays, and look at their gates when they run.
-#include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "core/exact_sum.hpp"
 #include "device/cpu/arrays.hpp"
@@ -10,9 +7,6 @@
 #include "extra/batch_norm/moments.hpp"
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -283,5 +277,3 @@ fake_gpu_case(batch_norm_backward_is_the_cpus) {
     check(std::fabs(values_of(slopes, 6)[c] - wanted) < 1e-6 * (1 + std::fabs(wanted)));
   }
 }
-
-}  // namespace

@@ -3,17 +3,7 @@
 // takes.
 #include "group/generation.hpp"
 
-#include <algorithm>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "support/check.hpp"
-
 using namespace ddp::group;
-using namespace ddp::test;
-
-namespace {
 
 /// A tensor of which the ranks hold parts, cut at random.
 KeptItem cut(std::mt19937& random, const std::string& name, int64_t count, int32_t ranks) {
@@ -123,5 +113,3 @@ ddp_case(a_set_that_is_not_whole_is_passed_over) {
   expect(!find_generation({holding({{{3, 1}, 2, 0, true}})}).has_value(), "a part is gone");
   expect(!find_generation({holding({}), holding({})}).has_value(), "nothing was kept");
 }
-
-}  // namespace

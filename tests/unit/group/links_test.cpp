@@ -2,20 +2,9 @@
 // Whether links are encrypted: the option, the environment, and what each connection becomes.
 #include "group/links.hpp"
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "control/solo.hpp"
 #include "socket/connection.hpp"
-#include "support/check.hpp"
 #include "support/local_endpoint.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Two ranks, seen by rank 1.
 class Pair final : public bootstrap::Control {
@@ -110,5 +99,3 @@ ddp_case(a_module_without_seals_says_so) {
                                [&] { const socket::Seal seal(local_endpoint(), none, socket::Seal::End::kListens, {}); }),
                   "cannot encrypt");
 }
-
-}  // namespace

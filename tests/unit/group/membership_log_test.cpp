@@ -2,16 +2,11 @@
 // The lines of the membership log, as a JSON reader of another project sees them.
 #include "group/membership_log.hpp"
 
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "group/split.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using nlohmann::json;
 
 /// While it lives, groups of this process write there.
@@ -105,5 +100,3 @@ ddp_case(names_of_hosts_are_text) {
     expect(line["event"] == "a\"b\\c\n" && line["generation"] == 7 && line["step"].is_null(), line.dump());
   });
 }
-
-}  // namespace

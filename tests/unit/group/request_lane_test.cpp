@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/request_lane.hpp"
 
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 using bootstrap::CallState;
 using group::Request;
 using group::RequestLane;
@@ -127,5 +115,3 @@ ddp_case(a_stop_ends_what_has_not_begun) {
     expect(first->ended(), "a request outlives the lane");
   }
 }
-
-}  // namespace

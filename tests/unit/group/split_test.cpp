@@ -2,12 +2,6 @@
 // The ranks of a group of ddp_group_split, and their order.
 #include "group/split.hpp"
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 using Ranks = std::vector<int32_t>;
 
 ddp_case(halves_keep_the_order_of_the_parent) {
@@ -27,5 +21,3 @@ ddp_case(no_color_is_no_group) {
   expect(group::split_members(wishes, 0).empty(), "no color");
   expect(group::split_members(wishes, 1) == Ranks{1}, "alone");
 }
-
-}  // namespace

@@ -2,14 +2,7 @@
 // Every byte of every tensor is sent once, in few messages.
 #include "model/coalesced_broadcast.hpp"
 
-#include <limits>
-#include <random>
-
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -71,5 +64,3 @@ ddp_case(all_ranks_receive_what_the_root_has) {
       group.barrier();
     });
 }
-
-}  // namespace

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for gradients and values of a model: if one rank cannot get its memory, nothing has a place on any rank, and
 // the next attempt gives each tensor memory that nobody else has.
-#include <algorithm>
-#include <vector>
 
 #include "model/flat_memory.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCount = 1000, kTooMany = int64_t{1} << 55;  // elements
 constexpr int kLacking = 1;
@@ -102,5 +96,3 @@ ddp_case(ranks_with_and_without_memory_go_on_together) {
     if (rank == 0) expect(again.table.parameter(0).grad.data != nullptr, "what was missing is there");
   });
 }
-
-}  // namespace

@@ -5,10 +5,6 @@
 #include "device/cpu/update_kernels.hpp"
 #include "unit/optim/small_model.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 void change_values(SmallModel& small, uint64_t seed) {
   for (auto& each : small.lent) fill_random(each.value, each.count, 1.0, seed + each.count);
 }
@@ -154,5 +150,3 @@ ddp_case(loaded_averages_go_on_instead_of_starting_again) {
   second.update();
   expect(contents(first.state_tensors()) == contents(second.state_tensors()), "the averages are the same");
 }
-
-}  // namespace

@@ -3,14 +3,6 @@
 #include "optim/fields.hpp"
 
 #include <bit>
-#include <limits>
-#include <random>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(every_double_comes_back_to_the_bit) {
   std::mt19937_64 random(1);
@@ -56,5 +48,3 @@ ddp_case(counts_flags_and_pairs_are_read) {
   const optim::NumberPair pair = optim::read_pair({{"x", "0.01 1e-05"}}, "x");
   expect(pair.first == 0.01 && pair.second == 1e-5, "pair");
 }
-
-}  // namespace

@@ -3,16 +3,10 @@
 // loading.
 #include "optim/optimizer.hpp"
 
-#include <functional>
-
 #include "optim/adam.hpp"
 #include "optim/custom.hpp"
 #include "optim/sgd.hpp"
 #include "unit/optim/small_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_sgd_options momentum_options() {
   ddp_sgd_options options = optim::default_sgd_options();
@@ -347,5 +341,3 @@ ddp_case(a_failing_custom_update_ends_the_step_and_is_named) {
   expect(calls.order == std::vector<int32_t>({0, 1}), "calls");
   expect_equal(custom.step_count(), int64_t{0}, "steps");
 }
-
-}  // namespace

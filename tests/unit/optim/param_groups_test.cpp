@@ -2,14 +2,6 @@
 // Rates, groups and step counts, and their way into a checkpoint and back by name.
 #include "optim/param_groups.hpp"
 
-#include <limits>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 struct Lent {
   float memory[4][2] = {};
   Parameters table;
@@ -94,5 +86,3 @@ ddp_case(fields_that_do_not_fit_are_refused) {
   expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)optim::ParamGroups::from_fields(good, other.table); }),
                   "steps.c");
 }
-
-}  // namespace

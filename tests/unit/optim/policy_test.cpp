@@ -3,15 +3,6 @@
 // GradScaler.
 #include "optim/policy.hpp"
 
-#include <cmath>
-#include <limits>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 using Kind = optim::Decision::Kind;
 
@@ -105,5 +96,3 @@ ddp_case(options_out_of_range_are_refused_by_name) {
   policy.max_norm = -1;
   expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_policy(policy, "here"); }), "max_norm");
 }
-
-}  // namespace

@@ -2,15 +2,6 @@
 // The scalars of a step, and which options are refused.
 #include "optim/rules.hpp"
 
-#include <cmath>
-#include <limits>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -111,5 +102,3 @@ ddp_case(wrong_adam_options_are_named) {
   refused([](auto& o) { o.decoupled = -1; }, "decoupled is -1");
   optim::check_adam_options(optim::default_adam_options(), "f");
 }
-
-}  // namespace

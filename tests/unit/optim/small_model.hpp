@@ -2,11 +2,6 @@
 // A group of one rank with a model of one parameter per floating type, whose values and gradients belong to the test.
 #pragma once
 
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "model/model.hpp"
 #include "oracle.hpp"
 #include "support/group_world.hpp"

@@ -2,12 +2,6 @@
 // Time as far as this process ran.
 #include "os/awake_clock.hpp"
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 constexpr int64_t kMs = 1'000'000;
 
 ddp_case(it_goes_as_the_systems_clock_while_ticks_come) {
@@ -34,5 +28,3 @@ ddp_case(it_never_goes_back) {
   (void)clock.tick(500 * kMs);
   expect_equal(clock.at(400 * kMs), 500 * kMs, "time");
 }
-
-}  // namespace

@@ -5,12 +5,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(cores_are_those_of_the_affinity_mask) {
   expect(os::usable_cores() >= 1 && os::usable_cores() <= sysconf(_SC_NPROCESSORS_CONF), "a sane number");
   cpu_set_t before;
@@ -24,5 +18,3 @@ ddp_case(cores_are_those_of_the_affinity_mask) {
   sched_setaffinity(0, sizeof before, &before);
   expect_equal(cores, 1, "cores");
 }
-
-}  // namespace

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/environment.hpp"
 
-#include <vector>
-
-#include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
-
 std::vector<std::string> doubtful(std::vector<const char*> environment) {
   environment.push_back(nullptr);
   return os::doubtful_variables(environment.data());
@@ -29,5 +21,3 @@ ddp_case(what_is_right_or_the_programs_own_is_not) {
              .empty(),
          "nothing is said");
 }
-
-}  // namespace

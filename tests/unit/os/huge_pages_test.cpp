@@ -4,14 +4,7 @@
 
 #include <sys/mman.h>
 
-#include <string>
-
-#include "support/check.hpp"
 #include "support/huge.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr size_t kBytes = size_t{8} << 20;
 
@@ -81,5 +74,3 @@ ddp_case(addresses_alone_are_on_a_boundary_and_are_mapped_over) {
          "mapped over");
   os::unmap(place, kBytes);
 }
-
-}  // namespace

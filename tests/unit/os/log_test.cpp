@@ -4,16 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <thread>
-#include <vector>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 struct Received {
   std::vector<std::pair<ddp_log_level, std::string>> messages;
   static void take(void* user_data, ddp_log_level level, const char* text) {
@@ -112,5 +102,3 @@ int speak() {
 }
 
 ddp_before_cases(if (argc > 1) std::exit(speak()));
-
-}  // namespace

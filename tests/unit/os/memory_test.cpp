@@ -2,15 +2,6 @@
 // Arrays, and memory that runs out.
 #include "os/memory.hpp"
 
-#include <cstdlib>
-#include <utility>
-
-#include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
 int allowed = 0;
 int live = 0;
 size_t freed = 0;
@@ -51,5 +42,3 @@ ddp_case(memory_that_runs_out_is_an_error_and_nothing_leaks) {
   expect(freed >= 200, "what is freed is told how long it was");
   os::set_memory_table(nullptr);
 }
-
-}  // namespace

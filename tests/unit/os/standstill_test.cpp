@@ -4,15 +4,7 @@
 
 #include <signal.h>
 
-#include <chrono>
-#include <thread>
-
-#include "support/check.hpp"
 #include "support/procs.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kLimitMs = 400;
 
@@ -41,5 +33,3 @@ ddp_case(a_long_wait_is_no_stop) {
   sleep_ms(2 * kLimitMs);
   expect(!standstill.take(), "to wait is not to stand still");
 }
-
-}  // namespace

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which a pass calls its parts, for each kind of pass. Two parts write down what they are asked; the other
 // ranks are a script.
-#include <algorithm>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
-#include "core/parameters.hpp"
 #include "parts/model_pass.hpp"
 #include "pass/pass.hpp"
-#include "support/check.hpp"
 #include "support/recording_part.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using pass::Role;
 
@@ -260,5 +248,3 @@ ddp_case(what_comes_between_passes) {
   world.pass().leave_open();
   expect_calls(world, both({"left_open"}), "the model is destroyed in a pass");
 }
-
-}  // namespace
