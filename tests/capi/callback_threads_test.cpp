@@ -97,7 +97,6 @@ ddp_case(rules_run_on_the_threads_of_the_program) {
                std::to_string(calls.here) + " calls here, " + std::to_string(calls.elsewhere) + " on other threads");
         expect(trained.values[0][0] == -5 && trained.values[kParameters - 1][kCount - 1] == -5, "five steps");
         ddp_group_destroy(group);
-        return std::string("done");
       });
       expect_done(procs);
     }
@@ -119,7 +118,6 @@ ddp_case(hooks_run_on_the_threads_of_the_program) {
       }
       expect(calls.here > 0 && calls.elsewhere == 0, std::to_string(calls.elsewhere) + " on other threads");
       ddp_group_destroy(group);
-      return std::string("done");
     });
     expect_done(procs);
   }

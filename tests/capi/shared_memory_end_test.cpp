@@ -97,7 +97,6 @@ ddp_case(a_recovered_group_shares_it_again) {
     OK(ddp_group_unshare(group, floats.data));
     OK(compare(200));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "works");
   procs.signal(2, SIGKILL);

@@ -153,7 +153,6 @@ void the_job_goes_on(Attack attack) {
     while (stranger.connections() < kEnough) sleep_ms(1);
     report.say("attacks");
     for (;;) sleep_ms(1'000);
-    return std::string();
   });
   attacker.wait_for(0, "attacks");
   job.spawn(kNewcomer);

@@ -152,7 +152,6 @@ int main(int argc, char** argv) {
     must(ddp_group_create(("file://" + folder.path() + "/meet").c_str(), &options, &group));
     for (const Way& way : kWays) train(group, way, steps / static_cast<int64_t>(std::size(kWays)), folder.path() + "/saved");
     ddp_group_destroy(group);
-    return std::string("done");
   });
   int failed = 0;
   for (const ProcResult& result : procs.wait(INT64_C(1) << 40)) {

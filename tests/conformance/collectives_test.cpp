@@ -107,22 +107,20 @@ ddp_case(different_calls_are_a_mismatch_on_every_rank) {
 }
 
 /// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
-ddp_case(many_small_collectives_of_all_kinds_follow_one_another) {
-  run_groups(3, [&](group::Group& group, int rank) {
-    for (int64_t i = 0; i < 600; ++i) {
-      if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
-      int64_t mine = i * 10 + rank;
-      int64_t all[3] = {};
-      group.all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(all, DDP_I64, 3));
-      for (int64_t peer = 0; peer < 3; ++peer) expect_equal(all[peer], i * 10 + peer, "gathered");
-      if (i % 3 == 0) group.barrier();
-      int64_t said = rank == i % 3 ? i : -1;
-      group.broadcast(flat_tensor(&said, DDP_I64, 1), static_cast<int32_t>(i % 3));
-      expect_equal(said, i, "broadcast");
-      group.all_reduce(flat_tensor(&mine, DDP_I64, 1), DDP_SUM);
-      expect_equal(mine, i * 30 + 3, "sum");
-    }
-  });
+ddp_ranks_case(run_groups, many_small_collectives_of_all_kinds_follow_one_another, 3) {
+  for (int64_t i = 0; i < 600; ++i) {
+    if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
+    int64_t mine = i * 10 + rank;
+    int64_t all[3] = {};
+    group.all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(all, DDP_I64, 3));
+    for (int64_t peer = 0; peer < 3; ++peer) expect_equal(all[peer], i * 10 + peer, "gathered");
+    if (i % 3 == 0) group.barrier();
+    int64_t said = rank == i % 3 ? i : -1;
+    group.broadcast(flat_tensor(&said, DDP_I64, 1), static_cast<int32_t>(i % 3));
+    expect_equal(said, i, "broadcast");
+    group.all_reduce(flat_tensor(&mine, DDP_I64, 1), DDP_SUM);
+    expect_equal(mine, i * 30 + 3, "sum");
+  }
 }
 
 ddp_case(a_rank_that_does_not_come_is_named) {

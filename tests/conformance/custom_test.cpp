@@ -106,22 +106,20 @@ ddp_case_on(kThreePaths, whole_tensors_have_the_same_bits) {
   }
 }
 
-ddp_case_on(kThreePaths, rules_that_are_not_built_in_do_not_depend_on_the_way) {
-  run_on(path, 3, [](group::Group& group, int) {
-    for (const Rule rule : {Rule::kLion, Rule::kAdagrad}) {
-      std::string wanted;
-      for (int way = 0; way < 4; ++way) {
-        Ways ways;
-        ways.custom = true;
-        ways.shard = (way & 1) != 0;
-        ways.in_backward = (way & 2) != 0;
-        ways.max_norm = 2;
-        const std::string got = train(group, rule, ways);
-        if (way == 0) wanted = got;
-        expect(got == wanted, "the bits of " + describe(ways, rule));
-      }
+ddp_ranks_case_on(kThreePaths, run_on, rules_that_are_not_built_in_do_not_depend_on_the_way, 3) {
+  for (const Rule rule : {Rule::kLion, Rule::kAdagrad}) {
+    std::string wanted;
+    for (int way = 0; way < 4; ++way) {
+      Ways ways;
+      ways.custom = true;
+      ways.shard = (way & 1) != 0;
+      ways.in_backward = (way & 2) != 0;
+      ways.max_norm = 2;
+      const std::string got = train(group, rule, ways);
+      if (way == 0) wanted = got;
+      expect(got == wanted, "the bits of " + describe(ways, rule));
     }
-  });
+  }
 }
 
 /// In step 2 the rule fails on one rank, in its second call. Then the step is made again, and nothing is left of the first
@@ -175,23 +173,21 @@ ddp_case_on(kThreePaths, a_failure_without_undo_ends_the_training_until_a_load) 
 }
 
 /// A step that no other rank takes part in fails alone.
-ddp_case_on(kThreePaths, a_replicated_step_fails_on_its_rank_alone) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.custom = true;
-    Training world(group, Rule::kMomentum, ways);
-    world.pass(rank, 0);
-    const std::string before = world.bytes();
-    if (rank == 1) {
-      world.own.fails_at = 3;
-      const std::string text = expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); });
-      expect_contains(text, "ddp_optimizer_step: the update of parameter \"p3\" (index 3, elements 0 to 1023) returned 42");
-      expect(world.bytes() == before, "nothing has changed");
-      expect_equal(world.own.calls.load(), 4, "calls");
-    }
-    world.optimizer->step();
-    expect_same_everywhere(group, world.bytes(), "the model");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, a_replicated_step_fails_on_its_rank_alone, 2) {
+  Ways ways;
+  ways.custom = true;
+  Training world(group, Rule::kMomentum, ways);
+  world.pass(rank, 0);
+  const std::string before = world.bytes();
+  if (rank == 1) {
+    world.own.fails_at = 3;
+    const std::string text = expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); });
+    expect_contains(text, "ddp_optimizer_step: the update of parameter \"p3\" (index 3, elements 0 to 1023) returned 42");
+    expect(world.bytes() == before, "nothing has changed");
+    expect_equal(world.own.calls.load(), 4, "calls");
+  }
+  world.optimizer->step();
+  expect_same_everywhere(group, world.bytes(), "the model");
 }
 
 ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
@@ -223,26 +219,24 @@ ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
 }
 
 /// Rank 1 has joined when the rule fails on rank 0; it continues to answer.
-ddp_case_on(kThreePaths, a_joined_rank_hears_of_a_failure) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.custom = true;
-    ways.in_backward = true;
-    ways.uneven_inputs = 1;
-    Training world(group, Rule::kMomentum, ways);
-    for (int step = 0; step < (rank == 1 ? 1 : 4); ++step) {
+ddp_ranks_case_on(kThreePaths, run_on, a_joined_rank_hears_of_a_failure, 3) {
+  Ways ways;
+  ways.custom = true;
+  ways.in_backward = true;
+  ways.uneven_inputs = 1;
+  Training world(group, Rule::kMomentum, ways);
+  for (int step = 0; step < (rank == 1 ? 1 : 4); ++step) {
+    world.fill(rank, step);
+    if (step == 2) {
+      if (rank == 0) world.own.fails_at = world.own.calls + 1;
+      expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.reduce(); }), "rank 0");
       world.fill(rank, step);
-      if (step == 2) {
-        if (rank == 0) world.own.fails_at = world.own.calls + 1;
-        expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.reduce(); }), "rank 0");
-        world.fill(rank, step);
-      }
-      world.reduce();
-      world.optimizer->step();
     }
-    join(*world.model);
-    expect_same_everywhere(group, world.bytes(), "the model");
-  });
+    world.reduce();
+    world.optimizer->step();
+  }
+  join(*world.model);
+  expect_same_everywhere(group, world.bytes(), "the model");
 }
 
 /// Gradients are those of rank 0, so that the mean is the same on any number of ranks.

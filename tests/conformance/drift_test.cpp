@@ -29,42 +29,37 @@ ddp_model_stats stats_of(const PassWorld& world) {
   return stats;
 }
 
-ddp_case_on(kThreePaths, the_third_pass_reports_what_differs) {
-  for (const int size : {2, 3, 4})
-    run_on(path, size, [size](group::Group& group, int rank) {
-      PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
-      for (int pass = 0; pass < 7; ++pass) {
-        if (pass == 4 && rank == 1) world.values[4][8999] += 1;
-        if (pass == 1) {  // accumulation is no pass of the count
-          world.model->begin_backward(DDP_PASS_ACCUMULATE);
-          world.model->end_backward();
-        }
-        if (pass != 5) {
-          one_pass(world, rank, pass);
-          continue;
-        }
-        const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(world, rank, pass); });
-        expect_contains(text, size > 2 ? "parameter \"p4\" is different on rank 1"
-                                       : "parameter \"p4\" differs between rank 0 and rank 1");
-        world.expect_mean(size, pass, "the pass itself is whole");
-      }
-      expect(stats_of(world).checks == 2 && stats_of(world).repairs == 0, "two comparisons");
-    });
+ddp_ranks_case_on(kThreePaths, run_on, the_third_pass_reports_what_differs, 2, 3, 4) {
+  PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
+  for (int pass = 0; pass < 7; ++pass) {
+    if (pass == 4 && rank == 1) world.values[4][8999] += 1;
+    if (pass == 1) {  // accumulation is no pass of the count
+      world.model->begin_backward(DDP_PASS_ACCUMULATE);
+      world.model->end_backward();
+    }
+    if (pass != 5) {
+      one_pass(world, rank, pass);
+      continue;
+    }
+    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(world, rank, pass); });
+    expect_contains(text, group.size() > 2 ? "parameter \"p4\" is different on rank 1"
+                                           : "parameter \"p4\" differs between rank 0 and rank 1");
+    world.expect_mean(group.size(), pass, "the pass itself is whole");
+  }
+  expect(stats_of(world).checks == 2 && stats_of(world).repairs == 0, "two comparisons");
 }
 
-ddp_case_on(kThreePaths, buffers_may_differ_until_they_are_synchronised) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
-    float weight = 1, running = 2;
-    model.add_parameter("w", flat_tensor(&weight, DDP_F32, 1), nullptr);
-    model.add_buffer("running", flat_tensor(&running, DDP_F32, 1));
-    model.commit();
-    running = static_cast<float>(rank);
-    model.begin_backward(DDP_PASS_REDUCE);
-    model.pass().mark_ready(0);
-    model.end_backward();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "buffer \"running\"");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, buffers_may_differ_until_they_are_synchronised, 2) {
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
+  float weight = 1, running = 2;
+  model.add_parameter("w", flat_tensor(&weight, DDP_F32, 1), nullptr);
+  model.add_buffer("running", flat_tensor(&running, DDP_F32, 1));
+  model.commit();
+  running = static_cast<float>(rank);
+  model.begin_backward(DDP_PASS_REDUCE);
+  model.pass().mark_ready(0);
+  model.end_backward();
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "buffer \"running\"");
 }
 
 std::atomic<int> logged{0};
@@ -142,23 +137,19 @@ ddp_case_on(kThreePaths, the_majority_is_sent_again_with_all_that_belongs_to_it)
     });
 }
 
-ddp_case_on(kThreePaths, without_a_majority_nothing_is_sent) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
-    trained.world.values[0][0] = static_cast<float>(rank + 40);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { trained.step(rank, 0); });
-    expect_contains(text, "differs between rank 0 and rank 1");
-    expect(trained.world.values[0][0] == static_cast<float>(rank + 40), "untouched");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, without_a_majority_nothing_is_sent, 2) {
+  Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
+  trained.world.values[0][0] = static_cast<float>(rank + 40);
+  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { trained.step(rank, 0); });
+  expect_contains(text, "differs between rank 0 and rank 1");
+  expect(trained.world.values[0][0] == static_cast<float>(rank + 40), "untouched");
 }
 
-ddp_case_on(kThreePaths, ranks_with_different_optimizers_are_refused) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
-    if (rank == 1) trained.ema.reset();
-    if (rank == 2) trained.world.values[0][0] = 9;
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(trained.world, rank, 0); });
-    expect_contains(text, "rank 0 has adam with 16 tensors, ema with 8 tensors, rank 1 has adam with 16 tensors");
-    expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, ranks_with_different_optimizers_are_refused, 3) {
+  Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
+  if (rank == 1) trained.ema.reset();
+  if (rank == 2) trained.world.values[0][0] = 9;
+  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(trained.world, rank, 0); });
+  expect_contains(text, "rank 0 has adam with 16 tensors, ema with 8 tensors, rank 1 has adam with 16 tensors");
+  expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
 }

@@ -53,12 +53,9 @@ void reduce_and_collect(group::Group& group, int rank) {
                   "no minimum, maximum or product");
 }
 
-ddp_case_on(kThreePaths, collectives_take_complex_numbers) {
-  for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [](group::Group& group, int rank) {
-      reduce_and_collect<float>(group, rank);
-      reduce_and_collect<double>(group, rank);
-    });
+ddp_ranks_case_on(kThreePaths, run_on, collectives_take_complex_numbers, 1, 2, 3, 4) {
+  reduce_and_collect<float>(group, rank);
+  reduce_and_collect<double>(group, rank);
 }
 
 /// A model of pairs and one of complex numbers must go the same way to the last bit.
@@ -132,16 +129,14 @@ ddp_case(a_complex_tensor_of_another_program_loads) {
   });
 }
 
-ddp_case_on(kThreePaths, another_dtype_on_another_rank_is_named) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    float data[8] = {};
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
-      ddp_model_options options{};
-      options.first_bucket_bytes = options.bucket_bytes = 64;
-      return options;
-    }());
-    model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }),
-                    "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, another_dtype_on_another_rank_is_named, 2) {
+  float data[8] = {};
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
+    ddp_model_options options{};
+    options.first_bucket_bytes = options.bucket_bytes = 64;
+    return options;
+  }());
+  model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);
+  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }),
+                  "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
 }

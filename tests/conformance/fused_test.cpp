@@ -100,27 +100,25 @@ ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) 
 }
 
 /// Of the step and its work afterwards, wherever the skipping rank's tensors are.
-ddp_case_on(kThreeAndGpus, a_rank_that_skips_a_pass_takes_part_in_its_step) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    for (int way = 0; way < 4; ++way) {
-      Ways ways, plain;
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
-      plain.home = Home::kHost;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
-      for (int step = 0; step < kSteps; ++step) {
-        for (Training* const each : {&world, &other}) {
-          each->fill(rank, step);
-          if (step == 2 && rank == 0)
-            skip_backward(*each->model, each->stream());
-          else
-            each->reduce();
-          each->step();
-        }
-        expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_rank_that_skips_a_pass_takes_part_in_its_step, 2) {
+  for (int way = 0; way < 4; ++way) {
+    Ways ways, plain;
+    ways.shard = (way & 1) != 0;
+    ways.in_backward = (way & 2) != 0;
+    plain.home = Home::kHost;
+    Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+    for (int step = 0; step < kSteps; ++step) {
+      for (Training* const each : {&world, &other}) {
+        each->fill(rank, step);
+        if (step == 2 && rank == 0)
+          skip_backward(*each->model, each->stream());
+        else
+          each->reduce();
+        each->step();
       }
+      expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
     }
-  });
+  }
 }
 
 /// Staged gradients are sent with half the bytes, also where only slices are wanted.
@@ -153,30 +151,28 @@ ddp_case_on(kThreePaths, sixteen_bits_halve_what_a_sharded_pass_sends) {
   });
 }
 
-ddp_case_on(kThreeAndGpus, a_clipped_step_is_that_of_gradients_scaled_by_hand) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways clipped;
-    clipped.shard = true;
-    clipped.max_norm = 5;
-    Training world(group, Rule::kSgd, clipped);
-    Ways on_host;
-    on_host.home = Home::kHost;
-    Training plain(group, Rule::kSgd, on_host);
-    for (int step = 0; step < 3; ++step) {
-      world.pass(rank, step);
-      const double seen = world.model->gradients().norm(2, world.stream());
-      plain.pass(rank, step);
-      const double norm = plain.model->gradients().norm(2);
-      expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
-      for (const double p : {1.0, std::numeric_limits<double>::infinity()})
-        expect(world.model->gradients().norm(p, world.stream()) == plain.model->gradients().norm(p), "so are other norms");
-      plain.model->gradients().scale(5 / (norm + 1e-6));
-      plain.step();
-      world.step();
-      expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
-      expect(world.bytes() == plain.bytes(), "clipping is scaling");
-    }
-  });
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_clipped_step_is_that_of_gradients_scaled_by_hand, 3) {
+  Ways clipped;
+  clipped.shard = true;
+  clipped.max_norm = 5;
+  Training world(group, Rule::kSgd, clipped);
+  Ways on_host;
+  on_host.home = Home::kHost;
+  Training plain(group, Rule::kSgd, on_host);
+  for (int step = 0; step < 3; ++step) {
+    world.pass(rank, step);
+    const double seen = world.model->gradients().norm(2, world.stream());
+    plain.pass(rank, step);
+    const double norm = plain.model->gradients().norm(2);
+    expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
+    for (const double p : {1.0, std::numeric_limits<double>::infinity()})
+      expect(world.model->gradients().norm(p, world.stream()) == plain.model->gradients().norm(p), "so are other norms");
+    plain.model->gradients().scale(5 / (norm + 1e-6));
+    plain.step();
+    world.step();
+    expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
+    expect(world.bytes() == plain.bytes(), "clipping is scaling");
+  }
 }
 
 ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
@@ -264,54 +260,50 @@ ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
     });
 }
 
-ddp_case_on(kThreeAndGpus, a_loss_scale_adapts_alike_and_leaves_the_bits) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.shard = true;
-    Training world(group, Rule::kAdamW, ways);
-    Ways on_host;
-    on_host.home = Home::kHost;
-    Training plain(group, Rule::kAdamW, on_host);
-    world.set_loss_scale(1024, 2);
-    double wanted = 1024;
-    for (int step = 0; step < 6; ++step) {
-      expect_equal(world.optimizer->loss_scale(), wanted, "the scale");
-      world.scale = wanted;
-      world.fill(rank, step);
-      if (step == 3) world.set_grad(2, 0, std::numeric_limits<double>::infinity());
-      world.reduce();
-      world.step();
-      if (step == 3) {
-        wanted /= 2;
-        continue;
-      }
-      if (step == 1 || step == 5) wanted *= 2;
-      plain.train(rank, step);
-      expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_loss_scale_adapts_alike_and_leaves_the_bits, 2) {
+  Ways ways;
+  ways.shard = true;
+  Training world(group, Rule::kAdamW, ways);
+  Ways on_host;
+  on_host.home = Home::kHost;
+  Training plain(group, Rule::kAdamW, on_host);
+  world.set_loss_scale(1024, 2);
+  double wanted = 1024;
+  for (int step = 0; step < 6; ++step) {
+    expect_equal(world.optimizer->loss_scale(), wanted, "the scale");
+    world.scale = wanted;
+    world.fill(rank, step);
+    if (step == 3) world.set_grad(2, 0, std::numeric_limits<double>::infinity());
+    world.reduce();
+    world.step();
+    if (step == 3) {
+      wanted /= 2;
+      continue;
     }
-    expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
-  });
+    if (step == 1 || step == 5) wanted *= 2;
+    plain.train(rank, step);
+    expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
+  }
+  expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
 }
 
-ddp_case_on(kThreeAndGpus, steps_and_passes_must_alternate_with_in_backward) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.in_backward = true;
-    Training world(group, Rule::kSgd, ways);
-    world.pass(rank, 0);
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
-    expect_contains(text, "ddp_optimizer_step");
-    world.step();
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
-    world.mark();
-    world.model->end_backward(world.stream());
-    world.step();
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
-      world.model->optimizer_slot().attach(
-          std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
-    });
+ddp_ranks_case_on(kThreeAndGpus, run_on, steps_and_passes_must_alternate_with_in_backward, 2) {
+  Ways ways;
+  ways.in_backward = true;
+  Training world(group, Rule::kSgd, ways);
+  world.pass(rank, 0);
+  const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
+  expect_contains(text, "ddp_optimizer_step");
+  world.step();
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
+  world.mark();
+  world.model->end_backward(world.stream());
+  world.step();
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
+    world.model->optimizer_slot().attach(
+        std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
   });
 }
 

@@ -177,14 +177,12 @@ ddp_case_on(kThreePaths, a_local_load_after_commit_is_refused) {
   });
 }
 
-ddp_case_on(kThreePaths, a_local_load_that_fails_touches_nothing_and_the_group_goes_on) {
-  run_on(path, 2, [&](group::Group& group, int rank) {
-    Program program(group, kNames, rank);
-    if (rank == 0)
-      expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)program.load("/nowhere", {false, true}); }), "/nowhere");
-    program.model->commit();
-    expect(program.values[1][0] == 1, "rank 0's own values");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, a_local_load_that_fails_touches_nothing_and_the_group_goes_on, 2) {
+  Program program(group, kNames, rank);
+  if (rank == 0)
+    expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)program.load("/nowhere", {false, true}); }), "/nowhere");
+  program.model->commit();
+  expect(program.values[1][0] == 1, "rank 0's own values");
 }
 
 ddp_case_on(kThreePaths, a_load_that_only_rank_0_calls_is_a_mismatch_on_all) {

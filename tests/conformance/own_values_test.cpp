@@ -31,38 +31,33 @@ std::string train(group::Group& group, Rule rule, const Ways& ways) {
   return all;
 }
 
-ddp_case_on(kThreePaths, every_way_gives_the_same_bits) {
-  for (const int size : {1, 2, 3})
-    run_on(path, size, [&](group::Group& group, int) {
-      for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-        Ways plain = ways_with(false);
-        plain.dtype = dtype;
-        plain.master_weights = dtype == DDP_BF16;
-        const std::string wanted = train(group, Rule::kAdamW, plain);
-        for (int way = 0; way < 8; ++way) {
-          Ways own = plain;
-          own.own_values = true;
-          own.shard = (way & 1) != 0;
-          own.in_backward = (way & 2) != 0;
-          own.owned_grads = (way & 4) != 0;
-          expect(train(group, Rule::kAdamW, own) == wanted, "way " + std::to_string(way));
-        }
-      }
-    });
+ddp_ranks_case_on(kThreePaths, run_on, every_way_gives_the_same_bits, 1, 2, 3) {
+  for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
+    Ways plain = ways_with(false);
+    plain.dtype = dtype;
+    plain.master_weights = dtype == DDP_BF16;
+    const std::string wanted = train(group, Rule::kAdamW, plain);
+    for (int way = 0; way < 8; ++way) {
+      Ways own = plain;
+      own.own_values = true;
+      own.shard = (way & 1) != 0;
+      own.in_backward = (way & 2) != 0;
+      own.owned_grads = (way & 4) != 0;
+      expect(train(group, Rule::kAdamW, own) == wanted, "way " + std::to_string(way));
+    }
+  }
 }
 
 /// Rank 0's values as they were lent are what all ranks begin with.
-ddp_case_on(kThreePaths, commit_copies_what_was_lent) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Training world(group, Rule::kSgd, ways_with(true));
-    for (size_t p = 0; p < kShapes.size(); ++p)
-      for (int64_t i = 0; i < kShapes[p]; ++i) {
-        float found = 0;
-        std::memcpy(&found, world.values[p] + 4 * i, 4);
-        expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
-      }
-    expect(rank < 2, "a rank");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, commit_copies_what_was_lent, 2) {
+  Training world(group, Rule::kSgd, ways_with(true));
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    for (int64_t i = 0; i < kShapes[p]; ++i) {
+      float found = 0;
+      std::memcpy(&found, world.values[p] + 4 * i, 4);
+      expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
+    }
+  expect(rank < 2, "a rank");
 }
 
 ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {

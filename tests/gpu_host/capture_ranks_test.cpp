@@ -114,28 +114,26 @@ ddp_case(a_captured_mark_waits_for_no_rank) {
 }
 
 /// What a bucket waits for in the graph are its own gradients, not those that were marked before NCCL was called.
-ddp_case(a_bucket_in_a_graph_waits_for_its_own_gradients) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    Trained trained(group, rank, {3, DDP_PROGRESS_CALLER, 0});
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
-    trained.begin_capture();
-    trained.model->begin_backward(DDP_PASS_REDUCE);
-    trained.mark(1), trained.mark(0);
-    trained.model->end_backward(trained.stream.get());
-    const fake_gpu::GraphPtr graph = trained.end_capture();
-    group.barrier();
-    const std::string user = "stream=" + std::to_string(fake_gpu::stream_number(trained.stream.get())) + " ";
-    std::string order;
-    for (const std::string& line : fake_gpu::log()) {
-      if (line.rfind("[" + std::to_string(rank) + "]", 0) != 0 || line.find(user) != std::string::npos) continue;
-      if (line.find("stream_wait") != std::string::npos) order += "wait ";
-      if (line.find("nccl.all_reduce") != std::string::npos) order += "reduce ";
-    }
-    expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, a_bucket_in_a_graph_waits_for_its_own_gradients, 2) {
+  Trained trained(group, rank, {3, DDP_PROGRESS_CALLER, 0});
+  group.barrier();
+  if (rank == 0) fake_gpu::clear_log();
+  group.barrier();
+  trained.begin_capture();
+  trained.model->begin_backward(DDP_PASS_REDUCE);
+  trained.mark(1), trained.mark(0);
+  trained.model->end_backward(trained.stream.get());
+  const fake_gpu::GraphPtr graph = trained.end_capture();
+  group.barrier();
+  const std::string user = "stream=" + std::to_string(fake_gpu::stream_number(trained.stream.get())) + " ";
+  std::string order;
+  for (const std::string& line : fake_gpu::log()) {
+    if (line.rfind("[" + std::to_string(rank) + "]", 0) != 0 || line.find(user) != std::string::npos) continue;
+    if (line.find("stream_wait") != std::string::npos) order += "wait ";
+    if (line.find("nccl.all_reduce") != std::string::npos) order += "reduce ";
+  }
+  expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
+  group.barrier();
 }
 
 ddp_case(a_rank_may_end_within_a_captured_pass) {

@@ -22,16 +22,14 @@ std::string first_error(group::Group& group, ddp_status status) {
   return text;
 }
 
-ddp_case(an_error_that_nccl_reports_breaks_the_group_within_a_second) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    SmallGpuModel world(group, rank);
-    world.first_pass();
-    if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
-    std::string text;
-    expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
-    expect_contains(text, "NCCL");
-    expect_contains(text, "rank 1");
-  });
+ddp_ranks_case(run_on_gpus, an_error_that_nccl_reports_breaks_the_group_within_a_second, 2) {
+  SmallGpuModel world(group, rank);
+  world.first_pass();
+  if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
+  std::string text;
+  expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
+  expect_contains(text, "NCCL");
+  expect_contains(text, "rank 1");
 }
 
 /// Rank 1 leaves without its half of a pass; rank 0's collective never ends by itself.

@@ -59,31 +59,26 @@ ddp_case(collectives_give_what_they_give_in_host_memory) {
   }
 }
 
-ddp_case(different_calls_are_a_mismatch_before_nccl_waits) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    GpuArray array(rank, 400);
-    Tensor tensor = array.tensor(group, DDP_F32);
-    if (rank == 1) tensor = flat_part(tensor, 0, 50);
-    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.all_reduce(tensor, DDP_SUM, nullptr); });
-    expect_contains(text, "100 F32");
-    expect_contains(text, "50 F32");
-  });
+ddp_ranks_case(run_on_gpus, different_calls_are_a_mismatch_before_nccl_waits, 2) {
+  GpuArray array(rank, 400);
+  Tensor tensor = array.tensor(group, DDP_F32);
+  if (rank == 1) tensor = flat_part(tensor, 0, 50);
+  const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.all_reduce(tensor, DDP_SUM, nullptr); });
+  expect_contains(text, "100 F32");
+  expect_contains(text, "50 F32");
 }
 
-ddp_case(the_mean_of_whole_numbers_and_mixed_places_are_refused) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    GpuArray array(rank, 400);
-    expect_contains(
-        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
-        "DDP_SUM");
-    std::vector<float> host(200);
-    expect_contains(
-        expect_error(
-            DDP_ERROR_INVALID_ARGUMENT,
-            [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
-        "both in host memory");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, the_mean_of_whole_numbers_and_mixed_places_are_refused, 2) {
+  GpuArray array(rank, 400);
+  expect_contains(
+      expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
+      "DDP_SUM");
+  std::vector<float> host(200);
+  expect_contains(
+      expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                   [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
+      "both in host memory");
+  group.barrier();
 }
 
 ddp_case(a_group_for_nccl_says_so_and_lends_gpu_memory) {

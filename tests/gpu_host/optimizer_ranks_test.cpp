@@ -85,37 +85,35 @@ ddp_case(norms_of_slices_are_those_of_the_whole) {
     });
 }
 
-ddp_case(steps_and_averages_after_a_failure_change_nothing) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    Training world(group, Rule::kAdamW, ways_of(Home::kGpu, false));
-    optim::Ema ema(world.model, {0.5});
-    train(world, 0);
-    ema.update(world.stream());
-    train(world, 1);
-    const std::string before = world.bytes(), state = world.state();
-    const auto averages = world.read(ema.state_tensors()[0].tensor);
-    world.pass(rank, 2);
-    group.barrier();
-    // The group breaks between the call of a step and the work that it enqueued.
-    fake_gpu::pause(world.stream());
-    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
-    wait_until([&] {
-      try {
-        group.health().check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
-    world.optimizer->prepare_blocks();
-    for (size_t k = 0; k < world.size(); ++k) world.optimizer->update_block(static_cast<int32_t>(k), 0, world.count(k));
-    world.optimizer->flush(world.stream());
-    ema.update(world.stream());
-    fake_gpu::resume(world.stream());
-    expect(world.bytes() == before, "no value has changed");
-    expect(world.state() == state, "no state has changed");
-    expect(world.read(ema.state_tensors()[0].tensor) == averages, "no average has changed");
+ddp_ranks_case(run_on_gpus, steps_and_averages_after_a_failure_change_nothing, 2) {
+  Training world(group, Rule::kAdamW, ways_of(Home::kGpu, false));
+  optim::Ema ema(world.model, {0.5});
+  train(world, 0);
+  ema.update(world.stream());
+  train(world, 1);
+  const std::string before = world.bytes(), state = world.state();
+  const auto averages = world.read(ema.state_tensors()[0].tensor);
+  world.pass(rank, 2);
+  group.barrier();
+  // The group breaks between the call of a step and the work that it enqueued.
+  fake_gpu::pause(world.stream());
+  if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
+  wait_until([&] {
+    try {
+      group.health().check_usable();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   });
+  world.optimizer->prepare_blocks();
+  for (size_t k = 0; k < world.size(); ++k) world.optimizer->update_block(static_cast<int32_t>(k), 0, world.count(k));
+  world.optimizer->flush(world.stream());
+  ema.update(world.stream());
+  fake_gpu::resume(world.stream());
+  expect(world.bytes() == before, "no value has changed");
+  expect(world.state() == state, "no state has changed");
+  expect(world.read(ema.state_tensors()[0].tensor) == averages, "no average has changed");
 }
 
 ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {

@@ -152,7 +152,6 @@ ddp_case(options_that_differ_are_named_on_all_ranks) {
         expect_contains(text, "rank 0 (host ");
       }
     and_goes_on(folder, rank, kRanks, options_on(Hosts::kShared));
-    return std::string("done");
   });
   for (const ProcResult& result : procs.wait(60'000)) {
     expect(result.exit_code == 0, result.describe());
@@ -186,7 +185,6 @@ ddp_case(without_shared_memory_sockets_are_used) {
     }
     no_shared_memory = false;
     and_goes_on(folder, rank, kRanks, options_on(Hosts::kShared));
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
@@ -206,7 +204,6 @@ ddp_case(a_name_service_that_hangs_ends_with_the_rendezvous) {
     expect_contains(text, "hangs.invalid");
     expect_contains(text, "the name service does not answer");
     and_goes_on(folder, rank, 2, options_on(Hosts::kShared));
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
@@ -240,7 +237,6 @@ ddp_case(a_killed_job_leaves_nothing_behind) {
       train_a_step(*group, made, rank);
       if (step == 3) report.say("trains");
     }
-    return std::string();
   });
   for (int rank = 0; rank < kRanks; ++rank) killed.wait_for(rank, "trains");
   for (int rank = 0; rank < kRanks; ++rank) killed.signal(rank, SIGKILL);
@@ -251,7 +247,6 @@ ddp_case(a_killed_job_leaves_nothing_behind) {
     Made made(*group, kRight);
     made.model.commit();
     train_a_step(*group, made, rank);
-    return std::string("done");
   });
   expect_success(next, 60'000);
 }

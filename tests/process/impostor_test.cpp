@@ -174,7 +174,6 @@ ddp_case(who_never_finds_another_is_told_of_the_token) {
     ddp_group_options options = quick_options(1, 2);
     options.rendezvous_timeout_ms = 1'500;
     (void)meet_at(tcp_place(port), options);
-    return std::string();
   });
   const Impostor impostor(Manner::kRefuses, places_from(port, 1));
   const std::string text = procs.wait_one(0).text;

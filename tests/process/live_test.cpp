@@ -79,7 +79,6 @@ ddp_case(it_counts_what_the_rank_does) {
     ddp_optimizer_destroy(training.sgd);
     ddp_model_destroy(training.model);
     ddp_group_destroy(training.group);
-    return std::string("done");
   });
   expect_done(procs);
   expect_equal(numbers_of(folder, 1).place.held, 0, "held by nobody");
@@ -96,7 +95,6 @@ ddp_case(a_sub_group_counts_and_another_group_does_not) {
     const trace::LiveNumbers numbers = numbers_of(folder, rank);
     expect_equal(numbers.passes.count, 1, "passes");
     expect_equal(numbers.place.size, 2, "size");
-    return std::string("done");
   });
   expect_done(procs);
 }
@@ -121,7 +119,6 @@ ddp_case(what_a_killed_rank_did_last_stays) {
     expect_equal(numbers.place.generation, 2, "generation");
     expect_equal(numbers.place.size, 1, "ranks that are left");
     expect_equal(numbers.passes.count, 2, "passes");
-    return std::string("done");
   });
   procs.wait_for(1, "ready");
   procs.signal(1, SIGKILL);

@@ -109,7 +109,6 @@ ddp_case(ports_are_open_only_while_a_connection_is_made) {
     wait_until([] { return listening_ports({getpid()}).empty(); });
     report.say("closed");
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }
@@ -148,7 +147,6 @@ void no_port_is_needed_later_if_all_connect_with_the_group(bool connect_all) {
       expect_contains(expect_error(DDP_ERROR_IO, to_next), std::to_string(first) + "-" + std::to_string(first + kPorts - 1));
     }
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }
@@ -177,7 +175,6 @@ ddp_case(strangers_at_an_open_port_change_nothing) {
         expect(got == values, "the message");
       }
       group->barrier();
-      return std::string();
     });
     procs.wait_for(1, "ready");
     procs.signal(1, SIGSTOP);
@@ -207,7 +204,6 @@ ddp_case(a_fork_disturbs_nothing) {
       waitpid(child, &status, 0);
     }
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }

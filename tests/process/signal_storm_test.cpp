@@ -54,7 +54,6 @@ void calls_go_on(Hosts hosts) {
     group.reset();
     and_goes_on(folder, rank == 0 ? 0 : 1, 2, options_on(hosts));
     end_storm();
-    return std::string("done");
   });
   for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "trained", 60'000);
   procs.signal(kVictim, SIGKILL);

@@ -41,7 +41,6 @@ ddp_case(a_rank_killed_while_it_saves_leaves_a_whole_checkpoint) {
       world.fill(2);
       const FileFaults faults({.at = at, .kill = true});
       world.save(path);
-      return std::string();
     });
     const auto results = procs.wait();
     expect_equal(results[0].signal, SIGKILL, "the end of rank 0");

@@ -54,7 +54,6 @@ ddp_case(traces_follow_each_other_beside_a_sub_group) {
     OK(ddp_group_barrier(group));
     OK(ddp_group_stop_trace(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs);
   const Json trace = Json::parse(std::ifstream(file));

@@ -44,7 +44,6 @@ inline void run_group_procs(int size, const ddp_group_options& options,
   Procs procs(size, [&](int rank, Reporter&) {
     const auto group = join_process_group(folder, rank, size, options);
     body(*group, rank);
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }

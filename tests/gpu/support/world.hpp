@@ -70,7 +70,6 @@ inline void run_processes(int size, const Body& body, int64_t limit_ms) {
     const Place place = settle_in_process(rank, size);
     const GroupHandle group = join_world(folder, rank, size, place);
     body({group.get(), rank, size, place});
-    return std::string("done");
   });
   expect_success(procs, limit_ms);
 }

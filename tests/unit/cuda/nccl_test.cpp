@@ -75,10 +75,7 @@ T& word_of(const std::string& library, const char* name) {
 
 /// A process has one NCCL, so every test is a process of its own.
 void alone(void (*body)()) {
-  Procs procs(1, [body](int, Reporter&) {
-    body();
-    return std::string();
-  });
+  Procs procs(1, [body](int, Reporter&) { body(); });
   const ProcResult result = procs.wait().front();
   if (result.exit_code != 0) throw std::runtime_error(result.describe());
 }

@@ -18,7 +18,6 @@ ddp_case(a_stop_is_noticed_once) {
     for (int i = 0; i < 500 && !stood; ++i) sleep_ms(10), stood = standstill.take();
     expect(stood, "it stood still");
     expect(!standstill.take(), "that was said");
-    return std::string("done");
   });
   procs.wait_for(0, "stop me");
   procs.signal(0, SIGSTOP);
