@@ -33,8 +33,7 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, steps_between_averages_are_e
              "parameter " + std::to_string(p) + " after step " + std::to_string(step) + " on " +
                  std::to_string(group.size()) + " ranks");
   }
-  if (group.size() > 1)
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "parameter \"p0\"");
+  if (group.size() > 1) expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }, {"parameter \"p0\""});
   ddp_model_stats stats{};
   model.passes().meter().fill(stats);
   expect_equal(stats.passes, int64_t{0}, "passes that reduced");
@@ -53,8 +52,8 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, what_was_marked_on_this_rank
     model.begin_backward(DDP_PASS_LOCAL);
     model.pass().mark_ready(rank);  // another on each rank
     if (unused == DDP_UNUSED_ERROR) {
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
-      expect_contains(text, rank == 0 ? "this rank did not mark \"b\"" : "this rank did not mark \"a\"");
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); },
+                   {rank == 0 ? "this rank did not mark \"b\"" : "this rank did not mark \"a\""});
     } else {
       model.end_backward();
       expect(model.pass().results().was_used(rank) && !model.pass().results().was_used(1 - rank),

@@ -93,8 +93,8 @@ ddp_ranks_case_on(kThreePaths, run_on, rows_of_another_width_are_a_mismatch_and_
   Tensor rows = flat_tensor(row, DDP_F32, rank == 1 ? 4 : 3);
   rows.ndim = 2, rows.shape[0] = 1, rows.shape[1] = rows.count;
   const Tensor indices = flat_tensor(&index, DDP_I64, 1);
-  const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)group.all_reduce_rows(indices, rows, DDP_SUM); });
-  expect_contains(text, "rank 0 gives F32 rows of 3 elements (sum), but rank 1");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)group.all_reduce_rows(indices, rows, DDP_SUM); },
+               {"rank 0 gives F32 rows of 3 elements (sum), but rank 1"});
   (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.get_rows(indices, rows); });
   rows.count = rows.shape[1] = 3;
   expect_equal(group.all_reduce_rows(indices, rows, DDP_SUM), int64_t{1}, "rows afterwards");

@@ -97,8 +97,8 @@ fake_gpu_host_case(a_capture_is_refused_and_not_spoiled) {
   optim::Ema ema(placed.model, {0.5});
   ema.update(placed.stream());
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(placed.stream()); }), "ddp_ema_update");
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0, placed.stream()); }), "ddp_ema_swap");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(placed.stream()); }, {"ddp_ema_update"});
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0, placed.stream()); }, {"ddp_ema_swap"});
   expect(fake_gpu::end_capture(placed.stream()) != nullptr, "the capture is not spoiled");
   expect_equal(ema.update_count(), int64_t{1}, "updates");
 }

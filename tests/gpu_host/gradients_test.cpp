@@ -104,12 +104,10 @@ fake_gpu_host_case(norms_are_refused_in_a_capture_and_the_rest_is_captured) {
   placed.fill_grads(1);
   expect(fake_gpu::begin_capture(placed.stream()), "the capture begins");
   for (const double p : {2.0, kInfinity})
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE,
-                                 [&] { static_cast<void>(placed.model->gradients().norm(p, placed.stream())); }),
-                    "captured");
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE,
-                               [&] { static_cast<void>(placed.model->gradients().clip_norm(1, 2, placed.stream())); }),
-                  "captured");
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(placed.model->gradients().norm(p, placed.stream())); },
+                 {"captured"});
+  expect_error(DDP_ERROR_INVALID_STATE,
+               [&] { static_cast<void>(placed.model->gradients().clip_norm(1, 2, placed.stream())); }, {"captured"});
   placed.model->gradients().zero(placed.stream());
   const auto graph = fake_gpu::end_capture(placed.stream());
   expect(graph != nullptr, "the capture is not spoiled");

@@ -57,13 +57,13 @@ ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
     fake_gpu::pause(alone.stream.get());
     for (int32_t at = 0; at < gpu::Staging::kMostBusy; ++at) leave_busy(alone);
     std::atomic<int> looks{0};
-    expect_contains(expect_error(DDP_ERROR_ABORTED,
-                                 [&] {
-                                   static_cast<void>(alone.staging->take(kBytes, [&] {
-                                     if (++looks == 10) throw Error(DDP_ERROR_ABORTED, "the group broke");
-                                   }));
-                                 }),
-                    "the group broke");
+    expect_error(DDP_ERROR_ABORTED,
+                 [&] {
+                   static_cast<void>(alone.staging->take(kBytes, [&] {
+                     if (++looks == 10) throw Error(DDP_ERROR_ABORTED, "the group broke");
+                   }));
+                 },
+                 {"the group broke"});
     std::thread resumes([&] {
       wait_until([&] { return looks > 20; });
       fake_gpu::resume(alone.stream.get());
@@ -98,8 +98,8 @@ ddp_case(a_block_outlives_its_group) {
 ddp_case(memory_that_is_refused_is_named_and_can_be_had_later) {
   Alone alone;
   fake_gpu::inject({"host_alloc", 1, 1, DDP_GPU_OUT_OF_MEMORY});
-  expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { static_cast<void>(alone.take(100'000)); }),
-                  "131072 bytes of page-locked memory");
+  expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { static_cast<void>(alone.take(100'000)); },
+               {"131072 bytes of page-locked memory"});
   static_cast<void>(alone.take(100'000));
 }
 

@@ -107,9 +107,7 @@ ddp_case(what_did_not_arrive_on_the_gpu_is_an_error_of_the_load) {
     fault.device = 1;
     if (rank == 1) fake_gpu::inject(fault);
     group.barrier();
-    const std::string text = expect_error(DDP_ERROR_INTERNAL, [&] { state.load(folder.file("a")); });
-    expect_contains(text, "on rank 1");
-    expect_contains(text, "partly overwritten");
+    expect_error(DDP_ERROR_INTERNAL, [&] { state.load(folder.file("a")); }, {"on rank 1", "partly overwritten"});
     group.barrier();  // the group is whole
     state.load(folder.file("a"));
     state.expect_filled(1, "the next load");

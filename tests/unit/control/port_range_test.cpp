@@ -43,8 +43,7 @@ ddp_case(options_come_before_the_environment) {
        {std::pair(5, 4), std::pair(0, 4), std::pair(4, 0), std::pair(-1, 4), std::pair(4, 65'536)}) {
     options.first_port = first;
     options.last_port = last;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }),
-                    "first_port");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }, {"first_port"});
   }
 }
 

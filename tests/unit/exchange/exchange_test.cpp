@@ -319,10 +319,9 @@ ddp_case(ranks_that_disagree_on_the_size_all_learn_it_before_a_part_travels) {
     world.run([&](int rank, collective::Transport& transport) {
       std::vector<float> data(1'000'000, 1.0F);
       const int64_t count = rank == odd ? 100 : 1'000'000;  // one would send it with its header
-      const std::string text = expect_error(
-          DDP_ERROR_DIFFERENT_CALLS, [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); });
-      expect_contains(text, "1000000 F32");
-      expect_contains(text, "100 F32");
+      expect_error(DDP_ERROR_DIFFERENT_CALLS,
+                   [&] { transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); },
+                   {"1000000 F32", "100 F32"});
       expect(data.front() == 1.0F && data.back() == 1.0F, "nothing was written");
     });
   }

@@ -91,13 +91,13 @@ ddp_case(swapping_there_and_back_is_exact) {
 ddp_case(what_can_not_be_swapped_is_refused) {
   SmallModel small;
   optim::Ema ema(small.model, {0.9, 0.7});
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); }), "no average yet");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); }, {"no average yet"});
   ema.update();
   for (const int32_t which : {-1, 2}) expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { ema.swap(which); });
   ema.swap(1);
   const auto swapped = small.values();
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); }), "hold average 1");
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(); }), "swap it back");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.swap(0); }, {"hold average 1"});
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(); }, {"swap it back"});
   expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)ema.state_tensors(); });
   expect(small.values() == swapped, "nothing moved");
   ema.swap(1);
@@ -107,7 +107,7 @@ ddp_case(what_can_not_be_swapped_is_refused) {
 ddp_case(calls_at_the_wrong_moment_are_refused) {
   SmallModel small({0, 1, 2, 3}, false);
   optim::Ema ema(small.model, {0.9});
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(); }), "ddp_ema_update");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { ema.update(); }, {"ddp_ema_update"});
   small.model->commit();
   ema.update();
   small.model->close();
@@ -118,7 +118,7 @@ ddp_case(calls_at_the_wrong_moment_are_refused) {
 ddp_case(wrong_decays_are_named) {
   SmallModel small;
   const auto refused = [&](const std::vector<double>& decays, const char* part) {
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::Ema(small.model, decays); }), part);
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::Ema(small.model, decays); }, {part});
   };
   refused({}, "count is 0");
   refused(std::vector<double>(17, 0.5), "count is 17");

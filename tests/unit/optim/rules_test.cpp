@@ -64,7 +64,7 @@ ddp_case(wrong_sgd_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_sgd_options options = optim::default_sgd_options();
     change(options);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_sgd_options(options, "f"); }), part);
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_sgd_options(options, "f"); }, {part});
   };
   refused([](auto& o) { o.rate = -1; }, "f: rate is -1");
   refused([](auto& o) { o.rate = kNan; }, "rate is");
@@ -88,7 +88,7 @@ ddp_case(wrong_adam_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_adam_options options = optim::default_adam_options();
     change(options);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_adam_options(options, "f"); }), part);
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_adam_options(options, "f"); }, {part});
   };
   refused([](auto& o) { o.rate = -1; }, "rate is -1");
   refused([](auto& o) { o.beta1 = 1; }, "beta1 is 1");
