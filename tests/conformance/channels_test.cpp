@@ -4,8 +4,6 @@
 // train alone.
 #include "group/channels.hpp"
 
-#include <signal.h>
-
 #include "conformance/pass_world.hpp"
 #include "support/training.hpp"
 
@@ -64,9 +62,7 @@ ddp_ranks_case_on(kEveryHostPath, run_on, a_model_inside_a_model, 2, 3) {
     outer.fill(rank, pass);
     outer.model->begin_backward(DDP_PASS_REDUCE);
     for (int32_t p = 7; p > 3; --p) outer.model->pass().mark_ready(p);
-    inner.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(inner, rank, kApart + pass);
-    inner.model->end_backward();
+    inner.run(rank, kApart + pass);
     inner.expect_mean(group.size(), kApart + pass, "the inner model");
     for (int32_t p = 3; p >= 0; --p) outer.model->pass().mark_ready(p);
     outer.model->end_backward();
@@ -102,9 +98,7 @@ ddp_ranks_case_on(kEveryHostPath, run_on, a_void_pass_leaves_the_other_alone, 3)
     expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->end_backward(); }, {"rank 1"});
     second.model->end_backward();
     second.expect_mean(3, kApart + pass, "the other model");
-    first.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(first, rank, pass);
-    first.model->end_backward();
+    first.run(rank, pass);
     first.expect_mean(3, pass, "the same model again");
   }
 }
@@ -170,9 +164,7 @@ ddp_ranks_case_on(kEveryHostPath, run_on, replicas_are_repaired_while_another_pa
     if (rank == 1) checked.values[4][8] += 1;
     other.model->begin_backward(DDP_PASS_REDUCE);
     mark_all(other, rank, pass);
-    checked.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(checked, rank, kApart + pass);
-    checked.model->end_backward();
+    checked.run(rank, kApart + pass);
     expect_equal(checked.values[4][8], 4.0F, "repaired");
     other.model->end_backward();
     other.expect_mean(3, pass, "the pass that was open");
@@ -206,9 +198,7 @@ ddp_ranks_case_on(kEveryHostPath, run_on, more_models_than_channels_share_the_fi
     world.model->end_backward();
     world.expect_mean(2, m, "model " + std::to_string(m));
   }
-  last.model->begin_backward(DDP_PASS_REDUCE);
-  mark_all(last, rank, 9);
-  last.model->end_backward();
+  last.run(rank, 9);
   last.expect_mean(2, 9, "the last model");
 }
 

@@ -16,13 +16,6 @@ ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
   return options;
 }
 
-void one_pass(PassWorld& world, int rank, int pass) {
-  world.fill(rank, pass);
-  world.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-  world.model->end_backward();
-}
-
 ddp_model_stats stats_of(const PassWorld& world) {
   ddp_model_stats stats{};
   world.model->replicas().fill(stats);
@@ -38,10 +31,10 @@ ddp_ranks_case_on(kThreePaths, run_on, the_third_pass_reports_what_differs, 2, 3
       world.model->end_backward();
     }
     if (pass != 5) {
-      one_pass(world, rank, pass);
+      world.run(rank, pass);
       continue;
     }
-    expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(world, rank, pass); },
+    expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, pass); },
                  {group.size() > 2 ? "parameter \"p4\" is different on rank 1"
                                    : "parameter \"p4\" differs between rank 0 and rank 1"});
     world.expect_mean(group.size(), pass, "the pass itself is whole");
@@ -85,7 +78,7 @@ struct Trainer {
     shared->replicas().keep_equal(ema);
   }
   void step(int rank, int pass) {
-    one_pass(world, rank, pass);
+    world.run(rank, pass);
     adam->step();
     ema->update();
   }
@@ -148,7 +141,7 @@ ddp_ranks_case_on(kThreePaths, run_on, ranks_with_different_optimizers_are_refus
   Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
   if (rank == 1) trained.ema.reset();
   if (rank == 2) trained.world.values[0][0] = 9;
-  expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(trained.world, rank, 0); },
+  expect_error(DDP_ERROR_MISMATCH, [&] { trained.world.run(rank, 0); },
                {"rank 0 has adam with 16 tensors, ema with 8 tensors, rank 1 has adam with 16 tensors"});
   expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
 }

@@ -81,13 +81,7 @@ ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) 
   for (const Home home : {Home::kOfPath, Home::kBoth}) {
     if (home == Home::kBoth && path != Path::kGpu) continue;
     for (int policy = 0; policy < 5; ++policy) {
-      Ways ways;
-      ways.home = home;
-      ways.shapes = kMixedShapes;
-      ways.dtypes = kMixedDtypes;
-      ways.first_bucket_bytes = 4'000;
-      ways.bucket_bytes = 16'000;
-      ways.owned_grads = false;
+      Ways ways = mixed_ways(home);
       ways.master_weights = policy == 1 || policy == 3;
       ways.clip_value = policy == 1 ? 5 : 0;
       ways.max_norm = policy == 2 || policy == 3 ? 40 : 0;
@@ -194,69 +188,80 @@ ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
   });
 }
 
-ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
-  for (const bool shard : {false, true})
-    run_on(path, 3, [shard](group::Group& group, int rank) {
-      Ways ways;
-      ways.in_backward = true;
+/// body(group, rank, ways) with and without shard: the usual model on 3 ranks; on GPUs also one of all types with master
+/// weights on 2 ranks, on the GPU or some of it in host memory, elsewhere one whose values libddp keeps.
+void run_each_model(Path path, const std::function<void(group::Group&, int, const Ways&)>& body) {
+  std::vector<Ways> all(1);
+  if (path == Path::kGpu) {
+    for (const Home home : {Home::kGpu, Home::kBoth}) all.push_back(mixed_ways(home)), all.back().master_weights = true;
+  } else {
+    all.emplace_back().own_values = true;
+    all.back().shapes = {900, 64, 5000, 0, 70'001, 7, 33'000, 1024};
+  }
+  for (Ways& ways : all)
+    for (const bool shard : {false, true}) {
       ways.shard = shard;
-      ways.unused = DDP_UNUSED_ERROR;
-      ways.values_in_group = shard;
-      Training world(group, Rule::kAdamW, ways);
-      Training other(group, Rule::kAdamW, [] {
-        Ways plain;
-        plain.home = Home::kHost;
-        plain.unused = DDP_UNUSED_ERROR;
-        return plain;
-      }());
-      for (int step = 0; step < 5; ++step) {
-        const bool fails = step == 1 || step == 3;
-        const std::string before = world.bytes();
-        world.fill(rank, step);
-        if (fails) {
-          // The last bucket misses a gradient on one rank, when the first ones have been updated.
-          expect_error(DDP_ERROR_INVALID_STATE,
-                       [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
-                       {"rank 1 did not mark \"p0\""});
-          expect(world.bytes() == before, "the parameters are as before the pass");
-          continue;
-        }
-        world.reduce();
-        world.step();
-        other.train(rank, step);
-        expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
+      run_on(path, ways.dtypes.empty() ? 3 : 2, [&](group::Group& group, int rank) { body(group, rank, ways); });
+    }
+}
+
+ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
+  run_each_model(path, [](group::Group& group, int rank, const Ways& base) {
+    Ways ways = base, plain = base;
+    ways.in_backward = true;
+    ways.unused = plain.unused = DDP_UNUSED_ERROR;
+    ways.values_in_group = base.shard && base.dtypes.empty() && !base.own_values;
+    plain.home = Home::kHost;
+    plain.shard = false;
+    Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+    for (int step = 0; step < 5; ++step) {
+      const bool fails = step == 1 || step == 3;
+      const std::string before = world.bytes();
+      world.fill(rank, step);
+      if (fails) {
+        // The last bucket misses a gradient on one rank, when the first ones have been updated.
+        expect_error(DDP_ERROR_INVALID_STATE,
+                     [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
+                     {"rank 1 did not mark \"p0\""});
+        expect(world.bytes() == before, "the parameters are as before the pass");
+        continue;
       }
-    });
+      world.reduce();
+      world.step();
+      other.train(rank, step);
+      expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
+    }
+  });
 }
 
 ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
-  for (const bool shard : {false, true})
-    run_on(path, 3, [shard](group::Group& group, int rank) {
-      Ways ways;
-      ways.shard = shard;
-      ways.nonfinite = DDP_NONFINITE_SKIP;
-      Training world(group, Rule::kAdamW, ways);
-      world.train(rank, 0);
-      const std::string before = world.bytes();
-      world.fill(rank, 1);
-      if (rank == 2) world.set_grad(6, 19'999, std::numeric_limits<double>::quiet_NaN());
-      world.reduce();
-      world.step();
-      expect(world.bytes() == before, "a skipped step changes nothing");
-      expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
-      expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
+  run_each_model(path, [](group::Group& group, int rank, const Ways& base) {
+    Ways ways = base;
+    ways.nonfinite = DDP_NONFINITE_SKIP;
+    Training world(group, Rule::kAdamW, ways);
+    world.train(rank, 0);
+    const std::string before = world.bytes();
+    world.fill(rank, 1);
+    const size_t bad = base.dtypes.empty() ? 6 : 7;
+    if (rank == group.size() - 1)
+      world.set_grad(static_cast<int32_t>(bad), world.count(bad) - 1, std::numeric_limits<double>::quiet_NaN());
+    world.reduce();
+    world.step();
+    expect(world.bytes() == before, "a skipped step changes nothing");
+    expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
+    expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
 
-      world.ways.nonfinite = DDP_NONFINITE_FAIL;
-      world.optimizers.clear();
-      world.optimizer.reset();
-      world.make_optimizer(Rule::kAdamW);
-      world.fill(rank, 2);
-      if (rank == 0) world.set_grad(4, 1, std::numeric_limits<double>::infinity());
-      world.reduce();
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); }, {"\"p4\""});
-      expect_same_everywhere(group, text, "the text");
-      expect(world.bytes() == before, "a failed step changes nothing");
-    });
+    world.ways.nonfinite = DDP_NONFINITE_FAIL;
+    world.optimizers.clear();
+    world.optimizer.reset();
+    world.make_optimizer(Rule::kAdamW);
+    world.fill(rank, 2);
+    if (rank == 0) world.set_grad(4, world.count(4) - 1, std::numeric_limits<double>::infinity());
+    world.reduce();
+    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); }, {"\"p4\""});
+    expect_same_everywhere(group, text, "the text");
+    expect(world.bytes() == before, "a failed step changes nothing");
+  });
 }
 
 ddp_ranks_case_on(kThreeAndGpus, run_on, a_loss_scale_adapts_alike_and_leaves_the_bits, 2) {

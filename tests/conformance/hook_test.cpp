@@ -185,10 +185,10 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, missing_and_unused_gradients
   if (rank == 0) mild.model->pass().mark_ready(1);
   mild.model->end_backward();
   for (const size_t p : {size_t{1}, size_t{2}})
-    for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == hook_sum(3, 2, p, i) / 3.0F, "used on one rank");
+    for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == sum_over(3, 2, p, i) / 3.0F, "used on one rank");
   for (const size_t p : {size_t{0}, size_t{4}})
     for (int64_t i = 0; i < kHookShapes[p]; ++i)
-      expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
+      expect(mild.grad(p)[i] == gradient(rank, 2, p, i), "used on none: untouched");
   expect(mild.model->pass().results().was_used(1) && mild.model->pass().results().was_used(2) &&
              !mild.model->pass().results().was_used(4),
          "who was used");
@@ -202,11 +202,11 @@ ddp_case_on(kEveryHostPath, weights_and_ranks_without_data_count_the_same_with_h
     run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
       constexpr float kWeights[] = {1.0F, 3.0F, 0.5F};
       constexpr int kBatches[] = {4, 3, 1};
-      ddp_model_options options{};
-      options.first_bucket_bytes = options.bucket_bytes = 2'000;
-      options.reduce = DDP_AVERAGE;
-      options.uneven_inputs = 1;
-      options.divisor = DDP_DIVISOR_WEIGHTS;
+      ddp_model_options options{.first_bucket_bytes = 2'000,
+                                .bucket_bytes = 2'000,
+                                .reduce = DDP_AVERAGE,
+                                .divisor = DDP_DIVISOR_WEIGHTS,
+                                .uneven_inputs = 1};
       model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
       model.set_hook(own ? callback(average) : parts::Hook::sent_as(DDP_BF16));
       std::vector<float> values(900), more(70);

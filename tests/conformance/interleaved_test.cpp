@@ -73,9 +73,7 @@ ddp_case_on(kThreePaths, a_group_of_fewer_ranks_works_inside_a_pass_of_all) {
         whole.model->pass().mark_ready(static_cast<int32_t>(p));
         if (p != 4) continue;
         part.fill(half.rank, pass + 50);
-        part.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t q = 0; q < kShapes.size(); ++q) part.model->pass().mark_ready(static_cast<int32_t>(q));
-        part.model->end_backward();
+        part.reduce();
         part.expect_mean(2, pass + 50, "the pair");
       }
       whole.model->end_backward();

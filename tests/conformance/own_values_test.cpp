@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that libddp keeps (own_values): what was lent is used no more after commit, and every way of making a step,
-// failing, saving and averaging gives the bits of values that stay where they are.
+// saving and averaging gives the bits of values that stay where they are. Passes that fail are in fused_test.cpp.
 #include "checkpoint/state.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
@@ -58,28 +58,6 @@ ddp_ranks_case_on(kThreePaths, run_on, commit_copies_what_was_lent, 2) {
       expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
     }
   expect(rank < 2, "a rank");
-}
-
-ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
-  for (const bool shard : {false, true})
-    run_on(path, 2, [shard](group::Group& group, int rank) {
-      Ways ways = ways_with(true);
-      ways.shard = shard;
-      ways.in_backward = true;
-      ways.unused = DDP_UNUSED_ERROR;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
-      for (int step = 0; step < kSteps; ++step) {
-        if (step == 1 || step == 2) {
-          const std::string before = world.bytes();
-          (void)expect_error(DDP_ERROR_INVALID_STATE,
-                             [&] { world.pass(rank, 9, {}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
-          expect(world.bytes() == before, "parameters are as before");
-          continue;
-        }
-        for (Training* each : {&world, &other}) each->train(rank, step);
-        expect(world.bytes() == other.bytes(), "and so is the optimizer's state");
-      }
-    });
 }
 
 ddp_case_on(kThreePaths, checkpoints_are_the_same_file) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass, on every transport, and the reports that other ranks get when a rank is killed or stopped.
-#include <signal.h>
 
 #include "conformance/pass_world.hpp"
 #include "support/group_paths.hpp"
@@ -71,10 +70,7 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_forgotten_gradient_is_name
   const std::string text =
       expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }, {"rank 1", "\"p2\"", "\"p5\""});
   expect(text.find("rank 0") == std::string::npos, text);
-  world.fill(rank, 1);
-  world.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-  world.model->end_backward();
+  world.run(rank, 1);
   world.expect_mean(3, 1, "the pass after");
 }
 
@@ -149,10 +145,7 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, commit_gives_everybody_the_v
 
 ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_rank_that_left_after_the_last_pass_stops_no_local_work, 3) {
   PassWorld world(group, Memory::kOwned);
-  world.fill(rank, 0);
-  world.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-  world.model->end_backward();
+  world.run(rank, 0);
   if (rank == 2) return;  // leaves
   const int64_t limit = os::now_ns() + 20'000'000'000;
   for (bool left = false; !left;) {
@@ -186,9 +179,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
     PassWorld world(*group, Memory::kOwned);
     try {
       for (int pass = 0;; ++pass) {
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-        world.model->end_backward();
+        world.reduce();
         if (pass == 5) report.say("training");
       }
     } catch (const Error& error) {
@@ -240,10 +231,7 @@ ddp_case(the_process_makes_a_new_group_after_a_failure) {
     const auto group = group::Group::create(("file://" + folder.path() + "/again").c_str(), options);
     PassWorld world(*group, Memory::kOwned);
     for (int pass = 0; pass < 10; ++pass) {
-      world.fill(rank, pass);
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-      world.model->end_backward();
+      world.run(rank, pass);
       world.expect_mean(2, pass, "after the failure");
     }
     group->barrier();

@@ -94,11 +94,7 @@ ddp_case_on(kEveryHostPath, a_late_rank_is_named_in_passes) {
       ddp_model_options options = model_options();
       options.progress = progress;
       PassWorld world(group, Memory::kPrivate, options);
-      with([&] {
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-        world.model->end_backward();
-      });
+      with([&] { world.reduce(); });
     });
 }
 

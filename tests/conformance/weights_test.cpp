@@ -45,9 +45,7 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_weight_of_zero_keeps_even_
     world.fill(rank, 0);
     for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
       for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = std::numeric_limits<float>::quiet_NaN();
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(*world.model);
-    world.model->end_backward();
+    world.reduce();
     expect_weighted(world, {2, 0, 2}, 4, 0, "without rank 1");
     group.barrier();
   }

@@ -20,8 +20,7 @@ struct Trained {
   fake_gpu::GraphPtr graph;
 
   Trained(group::Group& group, Home home, const MakeOptimizer& make, ddp_unused unused = DDP_UNUSED_ERROR)
-      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(home), unused),
-        optimizer(make(placed.model)) {
+      : placed(group, home, unused), optimizer(make(placed.model)) {
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
   /// A pass and a step; or, once they are captured, a launch of both.
@@ -38,11 +37,7 @@ struct Trained {
     graph = fake_gpu::end_capture(placed.stream(), &why);
     expect(graph != nullptr, "the capture ends well: " + why);
   }
-  [[nodiscard]] std::vector<PlacedBytes> values() const {
-    std::vector<PlacedBytes> all;
-    for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
-    return all;
-  }
+  [[nodiscard]] std::vector<PlacedBytes> values() const { return placed.contents(); }
   void save(const std::string& path) const {
     checkpoint::save_file("save", {*placed.model, optimizer.get()}, {1, 2}, path, std::nullopt);
   }
@@ -65,7 +60,7 @@ struct Twins {
   void step(int number, bool bad = false) {
     both([&](Trained& each) {
       each.placed.fill_whole_grads(rank, number);
-      if (bad && rank == 0) each.placed.set_grad_element(3, 1024, kNaN);
+      if (bad && rank == 0) each.placed.set_grad(3, 1024, kNaN);
       each.step();
     });
   }
@@ -242,7 +237,7 @@ fake_gpu_host_case(a_launch_gives_the_loss_scale_of_its_time) {
     const double wanted[] = {16, 16, 32, 32, 16, 16};  // the fourth launch is left out
     for (int launch = 0; launch < 6; ++launch) {
       trained.placed.fill_whole_grads(rank, launch);
-      if (launch == 3) trained.placed.set_grad_element(3, 7, kNaN);
+      if (launch == 3) trained.placed.set_grad(3, 7, kNaN);
       trained.step();
       expect_copied(wanted[launch], "launch " + std::to_string(launch));
     }
@@ -257,7 +252,7 @@ fake_gpu_host_case(a_step_that_may_be_left_out_returns_while_its_stream_is_held)
     for (int step = 0; step < 5; ++step) {
       twins.both([&](Trained& t) {
         t.placed.fill_whole_grads(rank, step);
-        if (step == 2) t.placed.set_grad_element(3, 7, kNaN);
+        if (step == 2) t.placed.set_grad(3, 7, kNaN);
         if (step == 3) t.optimizer->set_rate(0.007);
       });
       twins.wanted.step();

@@ -24,8 +24,7 @@ struct Trained {
   std::unique_ptr<PlacedModel> placed;
   std::unique_ptr<optim::Adam> adam;
 
-  Trained(const std::shared_ptr<group::Group>& group)
-      : placed(std::make_unique<PlacedModel>(group, all_types(Home::kGpu), DDP_UNUSED_ERROR)) {
+  Trained(const std::shared_ptr<group::Group>& group) : placed(std::make_unique<PlacedModel>(*group, Home::kGpu)) {
     AdamOptions rule;
     adam = std::make_unique<optim::Adam>(placed->model, rule, rule);
     for (int step = 0; step < 2; ++step) {
@@ -53,7 +52,7 @@ ddp_case(what_is_destroyed_is_waited_for) {
     run_on(size, 20'000, [&](std::shared_ptr<group::Group> group, int) {
       Trained trained(group);
       trained.adam.reset();
-      trained.placed.reset();
+      trained.placed->destroy();
       group->close();
       group.reset();
     });
@@ -75,7 +74,7 @@ ddp_case(a_destroy_has_a_limit) {
       write_on(other.get(), array, trained->placed->model->table().parameter(0).grad.data);
       const int64_t ms = ms_of([&] {
         trained->adam.reset();
-        trained.reset();
+        trained->placed->destroy();
         group->close();
         group.reset();
       });

@@ -177,7 +177,7 @@ ddp_case(what_hangs_holds_up_no_destroy) {
   std::atomic<bool> marked{false};
   on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
     auto group = group::Group::create("local://hanging-lent", options_of(rank, 2, comm.get()));
-    auto placed = std::make_unique<PlacedModel>(group, all_types(Home::kGpu), DDP_UNUSED_ERROR);
+    auto placed = std::make_unique<PlacedModel>(*group, Home::kGpu);
     AdamOptions rule;
     auto adam = std::make_unique<optim::Adam>(placed->model, rule, rule);
     placed->pass();
@@ -188,13 +188,13 @@ ddp_case(what_hangs_holds_up_no_destroy) {
       group->health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
     } else {
       placed->model->begin_backward(DDP_PASS_REDUCE);
-      for (int32_t i = placed->size(); i-- > 0;) placed->model->pass().mark_ready(i, placed->stream());
+      placed->mark();
       marked = true;
       expect_error(DDP_ERROR_ABORTED, [&] { placed->model->end_backward(placed->stream()); }, {"had enough"});
     }
     const int64_t ms = ms_of([&] {
       adam.reset();
-      placed.reset();
+      placed->destroy();
       group->close();
       group.reset();
     });

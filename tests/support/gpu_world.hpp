@@ -112,7 +112,7 @@ class GpuArray {
   [[nodiscard]] int64_t bytes() const noexcept { return bytes_; }
   /// Behind the curtain: at once, in no stream's order.
   template <class T>
-  void poke(const std::vector<T>& values) {
+  void poke(const std::vector<T>& values) const {
     expect(static_cast<int64_t>(values.size() * sizeof(T)) == bytes_ &&
                (bytes_ == 0 || fake_gpu::poke(data_, values.data(), bytes_)),
            "poked");
