@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host on which ranks die again and again: its new ranks wait before they are taken in, those of other hosts do not.
-#include <sys/mman.h>
 
 #include <new>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of
 // its own, and the parent continues unchanged.
-#include <unistd.h>
 
 #include "support/forking.hpp"
 #include "support/group_paths.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // New ranks find an existing group at each kind of rendezvous, also when the rank has died that was found there at first:
 // at the address of tcp:// and env://, and in the store of the program.
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <new>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that come late, and a rank that exits, dies or joins while they are under way: what has come is right, what will
 // not come fails. The oracle is one rank that makes the same steps: gradients are the same on all ranks.
-#include <unistd.h>
 
 #include "support/no_gloo.hpp"
 #include "support/on_processes.hpp"

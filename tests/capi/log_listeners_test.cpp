@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp_add_log_listener and ddp_remove_log_listener: several listeners, which are told of group, rank, level and code; what
 // they may call; and that none is called after its removal.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group that recovers has new streams for messages: messages that were sent before and not received are dropped, also with
 // the same tag, and the ranks that are left send and receive with their new numbers.
-#include <signal.h>
 
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"

@@ -2,7 +2,6 @@
 // How long a training is interrupted: at most 2 s after a death was or could be seen, which for a rank that is silent is
 // dead_after_ms after it fell silent, and at most 2 s while a new rank comes (its state is small here). Over shared memory,
 // and between made-up hosts.
-#include <sys/mman.h>
 
 #include <new>
 

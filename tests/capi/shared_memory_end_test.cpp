@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of ddp_group_share when the group ends, breaks and recovers.
-#include <unistd.h>
 
 #include "support/shared_floats.hpp"
 

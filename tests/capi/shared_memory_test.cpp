@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp_group_share and ddp_group_unshare: memory of the program is reduced where it is, with the bits of private memory,
 // stays its own for forks and late ranks, and comes back with its contents.
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "support/shared_floats.hpp"
 

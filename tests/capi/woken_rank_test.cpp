@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is stopped while it works on the others' shared memory; they give their group up, use that memory on with another
 // group, and then it continues. Its later writes reach no rank, in any memory and after any action of the rank.
-#include <signal.h>
 
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"

@@ -7,7 +7,6 @@
 //   test.capi.wrong_joiners 200     200 kills, at calls that are spread over the joining
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include "support/joined_training.hpp"
 #include "support/on_processes.hpp"

@@ -4,9 +4,6 @@
 // come later.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <new>
 
 #include "chaos/plan.hpp"

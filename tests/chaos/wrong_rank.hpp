@@ -4,7 +4,6 @@
 #pragma once
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "chaos/plan.hpp"
 #include "support/unfit_rank.hpp"

@@ -12,9 +12,7 @@ void a_wait_before_the_marks_that_others_need_is_found(Path path, ddp_progress p
   for (const int size : {2, 3})
     run_at(path, size, [progress](const std::string& place, const ddp_group_options& options, int rank) {
       const auto group = group::Group::create(place.c_str(), options);
-      ddp_model_options of_model{};
-      of_model.first_bucket_bytes = of_model.bucket_bytes = 1 << 20;
-      of_model.progress = progress;
+      ddp_model_options of_model{.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20, .progress = progress};
       std::vector<float> value(3000), grad(3000, 1);
       model::Model model(group, of_model);
       const Tensor gradient = flat_tensor(grad.data(), DDP_F32, 3000);

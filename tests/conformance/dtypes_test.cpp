@@ -66,8 +66,7 @@ struct Twin {
 
   Twin(group::Group& group, bool is_complex) {
     for (size_t i = 0; i < value.size(); ++i) value[i] = {static_cast<float>(i), -static_cast<float>(i)};
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 64;
+    ddp_model_options options{.first_bucket_bytes = 64, .bucket_bytes = 64};
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     Tensor tensor = flat_tensor(value.data(), DDP_C64, 6);
     tensor.ndim = 2, tensor.shape[0] = 2, tensor.shape[1] = 3;
@@ -131,8 +130,7 @@ ddp_case(a_complex_tensor_of_another_program_loads) {
 ddp_ranks_case_on(kThreePaths, run_on, another_dtype_on_another_rank_is_named, 2) {
   float data[8] = {};
   model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 64;
+    ddp_model_options options{.first_bucket_bytes = 64, .bucket_bytes = 64};
     return options;
   }());
   model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);

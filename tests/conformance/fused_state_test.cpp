@@ -59,8 +59,7 @@ ddp_case_on(kThreePaths, a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywh
 }
 
 ddp_ranks_case(run_groups, a_sharded_optimizer_has_no_state_before_commit, 2) {
-  ddp_model_options model_options{};
-  model_options.first_bucket_bytes = model_options.bucket_bytes = 1000;
+  ddp_model_options model_options{.first_bucket_bytes = 1000, .bucket_bytes = 1000};
   const auto model =
       std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options);
   std::vector<float> value(3);

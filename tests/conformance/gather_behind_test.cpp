@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between hosts the values of a sharded step within the pass are sent after the reduction of their bucket, while gradients
 // of later buckets are still to come. fused_test.cpp holds the bits.
-#include <signal.h>
 
 #include "support/training.hpp"
 

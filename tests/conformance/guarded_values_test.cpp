@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DDP_GUARD_VALUES=1: values that come late have the bits of the ordinary path, a wait gives access to them, and a program
 // that reads or writes one before ends by a fault. What libddp itself reads is waited for.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "model/late_values.hpp"
 #include "support/training.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder of checkpoints: the newest valid file is loaded on all ranks, whatever other files are there; newer,
 // damaged files are reported; and a save keeps the files that it must keep.
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "checkpoint/folder.hpp"
 #include "checkpoint/temporary.hpp"

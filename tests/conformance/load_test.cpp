@@ -10,12 +10,7 @@
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
 
-ddp_model_options small_buckets() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 64;
-  options.bucket_bytes = 256;
-  return options;
-}
+ddp_model_options small_buckets() { return {.first_bucket_bytes = 64, .bucket_bytes = 256}; }
 
 /// A model with parameters of these names, a buffer, an optimizer and averages.
 struct Program {

@@ -172,8 +172,7 @@ ddp_ranks_case_on(kThreePaths, run_on, ranges_accumulate, 2) {
 }
 
 ddp_ranks_case_on(kThreePaths, run_on, complex_gradients_are_counted_in_complex_numbers, 2) {
-  ddp_model_options options{};
-  options.first_bucket_bytes = options.bucket_bytes = 1000;
+  ddp_model_options options{.first_bucket_bytes = 1000, .bucket_bytes = 1000};
   model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
   std::vector<std::complex<float>> value(4), grad(4, {static_cast<float>(rank), 2});
   const Tensor values = flat_tensor(value.data(), DDP_C64, 4), grads = flat_tensor(grad.data(), DDP_C64, 4);

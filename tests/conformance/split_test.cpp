@@ -2,8 +2,6 @@
 // ddp_group_split: sub-groups of threads and of processes, what they compute, and what happens to them when a rank fails.
 #include "group/split.hpp"
 
-#include <unistd.h>
-
 #include "conformance/pass_world.hpp"
 #include "control/consensus.hpp"
 #include "support/group_paths.hpp"

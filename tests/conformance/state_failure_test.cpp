@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints when something fails: the reports of each rank, the data that stays untouched, and that the group continues.
-#include <cerrno>
 
 #include "core/callback.hpp"
 #include "support/state_world.hpp"

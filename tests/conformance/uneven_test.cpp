@@ -2,8 +2,6 @@
 // Ranks that run out of data join, on every transport. A killed rank is named to the ranks that joined.
 #include "model/uneven.hpp"
 
-#include <signal.h>
-
 #include "checkpoint/state.hpp"
 #include "conformance/weight_world.hpp"
 #include "model/average.hpp"

@@ -130,9 +130,7 @@ ddp_case_on(kThreePaths, every_part_begins_with_the_buffers_of_the_step) {
       const auto group = group::Group::create(place.c_str(), with_parts(options, size == 2 ? 2 : 8));
       const VirtualRanks ranks = ranks_of(*group);
       float value = 1, grad = 0, running = 100;
-      ddp_model_options made{};
-      made.first_bucket_bytes = 1'000;
-      made.reduce = DDP_AVERAGE;
+      ddp_model_options made{.first_bucket_bytes = 1'000, .reduce = DDP_AVERAGE};
       model::Model model(group, made);
       const Tensor gradient = flat_tensor(&grad, DDP_F32, 1);
       model.add_parameter("w", flat_tensor(&value, DDP_F32, 1), &gradient);

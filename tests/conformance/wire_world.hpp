@@ -133,11 +133,7 @@ inline void expect_wire_results(const WireWorld& world, int size, int pass, ddp_
 }
 
 inline ddp_model_options wire_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1'000;
-  options.bucket_bytes = 1'000'000;
-  options.reduce = DDP_AVERAGE;
-  return options;
+  return {.first_bucket_bytes = 1'000, .bucket_bytes = 1'000'000, .reduce = DDP_AVERAGE};
 }
 
 }  // namespace ddp::test

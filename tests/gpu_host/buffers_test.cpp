@@ -23,8 +23,7 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
   expect_equal(channels.size(), size_t{53}, "batch norms");
   run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
+    ddp_model_options options{.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20};
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     std::vector<GpuArray> floats, counts;
     GpuArray weight(rank, 4), grad(rank, 4);

@@ -8,11 +8,7 @@
 
 constexpr int64_t kCount = 3000;
 
-ddp_model_options one_bucket() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
-  return options;
-}
+ddp_model_options one_bucket() { return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20}; }
 
 /// A model of one parameter, one pass of it captured.
 struct Captured {

@@ -19,10 +19,7 @@ ddp_ranks_case(run_on_gpus, nobody_takes_sums_for_means, 2) {
     expect_sums([&] { gradients.clip_norm(1, 2); });
     expect_sums([&] { gradients.clip_value(1); });
     expect_sums([&] { trained.optimizer->set_parameter_options(0, 0, 0); });
-    ddp_loss_scale_options dynamic{};
-    dynamic.initial = dynamic.growth = 2;
-    dynamic.backoff = 0.5;
-    dynamic.interval = 1;
+    ddp_loss_scale_options dynamic{.initial = 2, .growth = 2, .backoff = 0.5, .interval = 1};
     trained.optimizer->set_loss_scale(dynamic);
     expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
     dynamic.interval = 0;

@@ -197,8 +197,7 @@ ddp_case(memory_that_is_refused_breaks_the_group_with_a_name) {
     }
     fake_gpu::table().synchronize();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_gpu_that_is_lost_breaks_the_group_with_a_name) {
@@ -216,8 +215,7 @@ ddp_case(a_gpu_that_is_lost_breaks_the_group_with_a_name) {
                  {"rank 0", "lost its GPU 0"});
     fake_gpu::table().synchronize();
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// A rank goes while another one's tensor is still copied: the error comes at once, the copy ends later, in memory that is
@@ -244,8 +242,7 @@ ddp_case(a_break_ends_a_wait_for_the_stream) {
       if (!ended) fake_gpu::resume(waits);
     }
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 /// One after the other uses the same blocks: nothing is allocated in a loop.

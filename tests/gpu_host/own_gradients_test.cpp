@@ -28,9 +28,7 @@ struct World {
 class Trainer {
  public:
   Trainer(group::Group& group, int rank, const World& world, Lie lie) : group_(group), rank_(rank), stream_(rank) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = 1 << 10;
-    options.bucket_bytes = 16 << 10;
+    ddp_model_options options{.first_bucket_bytes = 1 << 10, .bucket_bytes = 16 << 10};
     model_ = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     const auto grads = lay_out(lie);
     for (size_t p = 0; p < kCounts.size(); ++p) {

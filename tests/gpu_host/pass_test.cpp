@@ -11,11 +11,7 @@ const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
 enum class Memory { kOwned, kPrivate, kMixed };
 
 ddp_model_options gpu_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 4'000;
-  options.bucket_bytes = 20'000;
-  options.reduce = DDP_AVERAGE;
-  return options;
+  return {.first_bucket_bytes = 4'000, .bucket_bytes = 20'000, .reduce = DDP_AVERAGE};
 }
 
 /// Whole numbers, so that every order of adding gives one sum.

@@ -33,10 +33,7 @@ struct RecoverableTrainee {
   RecoverableTrainee(std::shared_ptr<group::Group> of, const RecoverableWay& way, int32_t gpu)
       : group(std::move(of)), device(gpu) {
     if (device >= 0) stream.emplace(device);
-    ddp_model_options options{};
-    options.first_bucket_bytes = 4'000;
-    options.bucket_bytes = 100'000;
-    options.own_values = way.own_values ? 1 : 0;
+    ddp_model_options options{.first_bucket_bytes = 4'000, .bucket_bytes = 100'000, .own_values = way.own_values ? 1 : 0};
     model = std::make_shared<model::Model>(group, options);
     for (size_t p = 0; p < kParameters; ++p) {
       const std::vector<float> first(static_cast<size_t>(kCounts[p]), 1);

@@ -226,8 +226,7 @@ ddp_case(a_break_ends_what_waits_for_a_stream) {
       }
     });
     kept.clear();
-    FakeGpus::expect_correct();
-    FakeGpus::expect_nothing_left();
+    FakeGpus::expect_clean();
   }
 }
 
@@ -251,6 +250,5 @@ ddp_case(a_gpu_that_is_lost_is_the_error_of_the_request) {
       expect_error(DDP_ERROR_PEER_FAILED, [&] { static_cast<void>(wait(received)); }, {"rank 0"});
     }
   });
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }

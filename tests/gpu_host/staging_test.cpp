@@ -47,8 +47,7 @@ ddp_case(a_block_is_used_again_once_its_copy_is_done) {
     expect_equal(fake_gpu::live().pinned, int64_t{2}, "no third was made");
     expect(alone.take(kBytes * 1000).data() != busy, "another size has blocks of its own");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
@@ -72,8 +71,7 @@ ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
     resumes.join();
     expect_equal(fake_gpu::live().pinned, int64_t{gpu::Staging::kMostBusy}, "no further block was made");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_block_outlives_its_group) {
@@ -91,8 +89,7 @@ ddp_case(a_block_outlives_its_group) {
     }
     expect_equal(fake_gpu::live().pinned, int64_t{0}, "freed by the last one that used it");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(memory_that_is_refused_is_named_and_can_be_had_later) {
@@ -118,6 +115,5 @@ ddp_case(a_block_whose_copy_has_no_event_is_not_used_again) {
     alone.stream.synchronize();
     expect(alone.take().data() != first, "another");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }

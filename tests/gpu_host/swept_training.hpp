@@ -98,10 +98,7 @@ class SweptRank {
 
  private:
   static ddp_model_options options(const SweptWay& way) {
-    ddp_model_options made{};
-    made.own_values = way.own ? 1 : 0;
-    made.first_bucket_bytes = made.bucket_bytes = 8'000;
-    return made;
+    return {.first_bucket_bytes = 8'000, .bucket_bytes = 8'000, .own_values = way.own ? 1 : 0};
   }
   int rank_;
   bool is_lent_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes at one folder of checkpoints: two jobs that save, a job that loads while another saves, and ranks that
 // read as soon as a save has returned.
-#include <unistd.h>
 
 #include "checkpoint/folder.hpp"
 #include "support/meeting.hpp"

@@ -4,9 +4,6 @@
 // is named, how soon, and that the process continues.
 #include <dlfcn.h>
 #include <netdb.h>
-#include <sys/mman.h>
-
-#include <cerrno>
 
 #include "model/model.hpp"
 #include "os/clock.hpp"
@@ -79,10 +76,7 @@ struct Made {
     if (as.parameters > 1 && !as.swapped) add(as.second, 1, as.count);
   }
   static ddp_model_options options(const Case& as) {
-    ddp_model_options made{};
-    made.first_bucket_bytes = made.bucket_bytes = as.bucket_bytes;
-    made.reduce = as.reduce;
-    return made;
+    return {.first_bucket_bytes = as.bucket_bytes, .bucket_bytes = as.bucket_bytes, .reduce = as.reduce};
   }
   std::vector<float> values[2] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 1)};
   std::vector<float> gradients[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};

@@ -2,7 +2,6 @@
 // One rank ends without a goodbye, and every survivor ends as soon as it gets the report. All of them must name the rank
 // that ended first, never one that got the report and left. DDP_TEST_RUNS=1000 repeats each kind 1,000 times; the last line
 // of each kind is its figure.
-#include <unistd.h>
 
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "model/model.hpp"
 #include "support/goes_on.hpp"
@@ -82,11 +81,7 @@ struct Training {
     model.commit();
   }
   static ddp_model_options options() {
-    ddp_model_options made{};
-    made.first_bucket_bytes = made.bucket_bytes = 1 << 20;
-    made.check_every = 1;
-    made.drift = DDP_DRIFT_REPORT;
-    return made;
+    return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20, .drift = DDP_DRIFT_REPORT, .check_every = 1};
   }
   void step(int rank) {
     for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(rank + static_cast<int>(i % 7));

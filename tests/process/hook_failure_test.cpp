@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that dies inside a hook: the others learn who it was, in the hook and at the end of the pass, whatever the hook
 // makes of the error.
-#include <signal.h>
-#include <unistd.h>
 
 #include "conformance/hook_world.hpp"
 #include "support/goes_on.hpp"

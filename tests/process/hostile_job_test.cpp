@@ -9,9 +9,7 @@
 //
 // Skipped with a printed reason when the Gloo module is not there.
 #include <malloc.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "control/limits.hpp"
 #include "group/group.hpp"

@@ -2,8 +2,6 @@
 // Strangers at the ports of the data links, over the real Gloo module: while the links of a group are made, and later. No
 // rank ends, errs or is blamed, and every sum is right. One rank comes when the strangers have found the others' ports.
 // Skipped with a printed reason when the module is not there.
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "bootstrap/failure.hpp"
@@ -24,9 +22,7 @@ std::atomic<bool>* late_may_come = nullptr;  // shared by the processes
 
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure,
                                                   ddp_links links) {
-  ddp_group_options options{};
-  options.links = links;
-  options.timeout_ms = options.rendezvous_timeout_ms = 30'000;
+  ddp_group_options options{.timeout_ms = 30'000, .rendezvous_timeout_ms = 30'000, .links = links};
   return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_module(),
                                        "127.0.0.1", socket::SocketOptions{});
 }

@@ -3,8 +3,6 @@
 // is there. A caller that has not proved its knowledge of the token is believed in one thing only: it is no rank of ours.
 #include "support/impostor.hpp"
 
-#include <unistd.h>
-
 #include "control/codec.hpp"
 #include "control/identity.hpp"
 #include "control/messages.hpp"

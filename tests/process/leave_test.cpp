@@ -2,7 +2,6 @@
 // A rank that destroys its group takes nothing from the others: what it has completed, they complete, however much later
 // they come to it. Calls that it did not join end with its name. Ranks are processes on two made-up hosts; rank 2 alone
 // links the second one. Skipped with a printed reason when the Gloo module is not there.
-#include <signal.h>
 
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"

@@ -4,9 +4,6 @@
 // message of before is received.
 #include "ddp/messages.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
 #include "control/net.hpp"
 #include "ddp/recover.h"
 #include "group/messages.hpp"

@@ -56,10 +56,8 @@ ddp_case(data_links_listen_in_the_range) {
   Procs procs(kRanks, [&](int rank, Reporter&) {
     ForkControl control(hub, rank, 10'000);
     bootstrap::Failure failure;
-    ddp_group_options options{};
-    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
-    options.first_port = first;
-    options.last_port = first + kPorts - 1;
+    ddp_group_options options{
+        .timeout_ms = 20'000, .rendezvous_timeout_ms = 20'000, .first_port = first, .last_port = first + kPorts - 1};
     if (rank == kLate) wait_for_word(word);
     const auto links = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
                                                      socket::load_module(), "127.0.0.1", socket::SocketOptions{});

@@ -2,7 +2,6 @@
 // What may happen while ranks recover: one more dies at a chosen moment (after the meeting, while it sends its state, while
 // it takes another's), one never comes, too few come, two sides may not both continue. And memory of the group stays in
 // reach.
-#include <unistd.h>
 
 #include "support/trained_rank.hpp"
 

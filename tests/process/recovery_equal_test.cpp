@@ -2,7 +2,6 @@
 // What the ranks hold after a recovery is the same bits, of all that a replica is: buffers and the optimizer's state too,
 // also where the parameters agree. A transfer that fails is found, and the half-done work of a dead rank is never taken
 // for whole.
-#include <unistd.h>
 
 #include "support/trained_rank.hpp"
 

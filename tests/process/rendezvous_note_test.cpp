@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meeting at a file in which an earlier run left its note. Ranks are threads; they still meet over TCP.
-#include <unistd.h>
 
 #include "control/identity.hpp"
 #include "discovery/place.hpp"

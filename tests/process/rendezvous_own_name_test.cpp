@@ -2,7 +2,6 @@
 // The most usual way to fail between hosts: rank 0's host maps its own name to a loopback address, where no other rank can
 // find it.
 #include <netdb.h>
-#include <unistd.h>
 
 #include "control/net.hpp"
 #include "support/meeting.hpp"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How processes find each other, and what strangers, wrong ranks and taken ports do to that.
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "support/meeting.hpp"
 #include "support/procs.hpp"

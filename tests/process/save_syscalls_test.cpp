@@ -8,10 +8,6 @@
 //   test.process.save_syscalls 2000     2,000 kills, at every call in turn; prints a line for each way of saving
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "checkpoint/folder.hpp"
 #include "checkpoint/state.hpp"

@@ -2,7 +2,6 @@
 // A thousand SIGALRM a second on the thread that calls, whose handler does not ask for calls to be restarted: groups form,
 // ranks wait for each other, train, save and load as without, the handler runs, and a death is named and survived.
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"

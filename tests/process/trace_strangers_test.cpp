@@ -2,10 +2,7 @@
 // DDP_TRACE and DDP_WATCH_DIR in a folder of others: another user who makes the folder first, owns its files or holds its
 // lock neither ends nor delays a rank, and gets nothing. Root plays the other user; without root, a folder that all users
 // can write to replaces his.
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"

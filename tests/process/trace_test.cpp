@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces as a program asks for them, read back by a JSON reader that shares no code with the writer, and compared with the
 // numbers of the API.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "process/trace_reader.hpp"
 #include "support/group_procs.hpp"

@@ -3,7 +3,6 @@
 // and continue as before. This program's own clock_gettime() and gettimeofday() give all of its libraries wrong times.
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <ctime>
 

@@ -8,8 +8,6 @@
 #include <dirent.h>
 #include <execinfo.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <ctime>
 

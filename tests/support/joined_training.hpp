@@ -3,9 +3,6 @@
 // their weights at the end are those of the replay.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <new>
 
 #include "support/survivor.hpp"

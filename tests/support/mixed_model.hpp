@@ -11,12 +11,7 @@ namespace ddp::test {
 
 enum class Place { kHost, kGpu, kMixed };
 
-inline ddp_model_options mixed_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 4'000;
-  options.bucket_bytes = 20'000;
-  return options;
-}
+inline ddp_model_options mixed_model_options() { return {.first_bucket_bytes = 4'000, .bucket_bytes = 20'000}; }
 
 /// One tensor of the model and its memory.
 struct Lent {

@@ -49,12 +49,7 @@ class PlainOptimizer final : public model::ReplicaState {
   const char* kind_;
 };
 
-inline ddp_model_options state_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1 << 20;
-  options.bucket_bytes = 1 << 20;
-  return options;
-}
+inline ddp_model_options state_model_options() { return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20}; }
 
 /// Not owned: the group lives as long as the test's body.
 inline std::shared_ptr<group::Group> borrowed(group::Group& group) { return {std::shared_ptr<void>(), &group}; }

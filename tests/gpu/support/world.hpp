@@ -136,3 +136,12 @@ inline void need_world() {
 }
 
 }  // namespace ddp::test::card
+
+/// The head of a case whose body is that of each rank, with `at`, for some numbers of ranks: ddp_world_case(sums, 2, 3) {
+/// ... }
+#define ddp_world_case(function, ...)                                                               \
+  void function(const ddp::test::card::Rank&);                                                      \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(__FILE__, #function, [] { \
+    for (const int size : {__VA_ARGS__}) run_world(size, function);                                 \
+  });                                                                                               \
+  void function(const ddp::test::card::Rank& at)

@@ -3,16 +3,10 @@
 // good.
 #include "checkpoint/durable.hpp"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "support/file_faults.hpp"
 

@@ -2,11 +2,7 @@
 // Which files of a folder are checkpoints of steps, which of them go, and who may save there.
 #include "checkpoint/folder.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "checkpoint/folder_lock.hpp"
 #include "checkpoint/temporary.hpp"

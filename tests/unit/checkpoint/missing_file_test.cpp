@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint that is not there: the text names the files that are there.
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "checkpoint/source.hpp"
 #include "support/file_faults.hpp"

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/source.hpp"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-
 #include "support/file_faults.hpp"
 
 using checkpoint::Source;

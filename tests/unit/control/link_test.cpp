@@ -3,7 +3,6 @@
 #include "control/link.hpp"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <asio/io_context.hpp>
 #include <new>

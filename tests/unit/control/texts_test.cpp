@@ -2,8 +2,6 @@
 // What errors say about hosts and networks.
 #include "control/texts.hpp"
 
-#include <cerrno>
-
 #include "control/interfaces.hpp"
 
 using namespace ddp::bootstrap;

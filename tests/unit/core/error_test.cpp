@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
 
-#include <cerrno>
 #include <new>
 #include <system_error>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at pages of ranks that were started again, have recovered, or never made one.
-#include <unistd.h>
 
 #include "ddprun/observer.hpp"
 #include "trace/program_numbers.hpp"

@@ -2,9 +2,6 @@
 // Waiting for descriptors: ours, and those that other processes share.
 #include "ddprun/loop.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "ddprun/fd.hpp"
 #include "os/clock.hpp"
 #include "support/file_faults.hpp"

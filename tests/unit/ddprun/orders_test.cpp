@@ -2,8 +2,6 @@
 // What two ddpruns send to each other, and the files that they carry for ranks that join.
 #include "ddprun/orders.hpp"
 
-#include <sys/stat.h>
-
 #include "ddprun/join_files.hpp"
 
 using namespace ddp::ddprun;

@@ -19,11 +19,7 @@ const char* lookup(const char* name) {
   return found == variables.end() ? nullptr : found->second.c_str();
 }
 
-ddp_group_options defaults() {
-  ddp_group_options options{};
-  options.rank = options.world_size = -1;
-  return options;
-}
+ddp_group_options defaults() { return {.rank = -1, .world_size = -1}; }
 
 Meeting resolve(const char* rendezvous, Variables set, ddp_group_options options = defaults()) {
   variables = std::move(set);

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the token comes from, and the note with rank 0's address.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "discovery/place.hpp"
 #include "discovery/token.hpp"

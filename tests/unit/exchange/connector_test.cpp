@@ -3,8 +3,6 @@
 // well ends with the names of missing ranks.
 #include "socket/connector.hpp"
 
-#include <unistd.h>
-
 #include "core/attempt.hpp"
 #include "support/no_gloo.hpp"
 

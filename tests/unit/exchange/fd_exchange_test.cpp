@@ -2,8 +2,6 @@
 // Descriptors go to every rank; if one rank fails in its own part, the others learn of it at once and not at their deadline.
 #include "shm/fd_exchange.hpp"
 
-#include <unistd.h>
-
 #include "core/attempt.hpp"
 
 constexpr size_t kRanks = 2;

@@ -47,8 +47,7 @@ std::string blocks(int hosts, int ranks) {
 // The table of the README.
 ddp_case(the_busiest_host_sends_what_the_table_says) {
   const auto traffic = [](const std::string& placement, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK) {
-    ddp_group_options options{};
-    options.sum_order = order;
+    ddp_group_options options{.sum_order = order};
     return lay_out(hosts_of(placement), 0, options).traffic();
   };
   std::string round_robin;

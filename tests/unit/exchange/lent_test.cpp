@@ -2,9 +2,6 @@
 // Memory of the program in a region: others see it where it is, and it comes back.
 #include "shm/lent.hpp"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include "os/huge_pages.hpp"
 #include "shm/extent.hpp"
 #include "shm/region.hpp"

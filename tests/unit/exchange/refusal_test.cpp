@@ -2,9 +2,7 @@
 // Which memory is not shared where it is: by made-up mappings, and by this process's own.
 #include "shm/refusal.hpp"
 
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 os::Area area_of(uintptr_t begin, uintptr_t end, const char* access = "rw-p", const char* flags = " rd wr mr mw me ac sd") {
   os::Area area;

@@ -2,10 +2,7 @@
 // A rank's shared memory and its allocator.
 #include "shm/region.hpp"
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "os/huge_pages.hpp"
 #include "support/huge.hpp"

@@ -56,9 +56,7 @@ double loss(group::Group& group, Batch batch, size_t at, double step) {
   Tensor out = x;
   x.data = reinterpret_cast<std::byte*>(batch.x.data());
   out.data = reinterpret_cast<std::byte*>(y.data());
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-2;
-  options.training = 1;
+  ddp_batch_norm_options options{.epsilon = 1e-2, .training = 1};
   (void)forward(group, options, {x, {}, {}, {}, {}, out, {}, {}});
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += batch.dy[i] * y[i];
@@ -74,9 +72,7 @@ ddp_ranks_case(run_groups, the_gradient_is_the_slope_of_forward, 1) {
     tensor.shape[0] = 3, tensor.shape[1] = 2, tensor.shape[2] = 4;
     return tensor;
   };
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-2;
-  options.training = 1;
+  ddp_batch_norm_options options{.epsilon = 1e-2, .training = 1};
   const Tensor means = flat_tensor(mean.data(), DDP_F64, 2), invstds = flat_tensor(invstd.data(), DDP_F64, 2);
   const int64_t count = forward(group, options, {shaped(batch.x), {}, {}, {}, {}, shaped(y), means, invstds});
   backward(group, options, {shaped(batch.dy), shaped(batch.x), {}, means, invstds, count, shaped(dx), {}, {}});

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the fake GPU: addresses that fault, who may touch what, what is left.
-#include <unistd.h>
 
 #include "unit/fake_gpu/fixture.hpp"
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worst that the fake assumes: late work, slow calls, a rank that ends inside NCCL, forks.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "unit/fake_gpu/fixture.hpp"
 

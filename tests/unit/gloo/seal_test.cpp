@@ -9,9 +9,6 @@
 #include <openssl/x509.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 using ddp::gloo::Seal;
 

@@ -36,11 +36,7 @@ class Pair final : public bootstrap::Control {
   std::unique_ptr<bootstrap::Control> alone_ = bootstrap::make_solo_control();
 };
 
-ddp_group_options with(ddp_links links) {
-  ddp_group_options options{};
-  options.links = links;
-  return options;
-}
+ddp_group_options with(ddp_links links) { return {.links = links}; }
 
 ddp_case(encrypted_links_need_a_token) {
   const Pair open(false, false), closed(false, true);
@@ -63,8 +59,7 @@ ddp_case(encrypted_links_and_gpus_of_several_hosts_exclude_each_other) {
 }
 
 ddp_links resolved(ddp_links option, const char* environment) {
-  ddp_group_options options{};
-  options.links = option;
+  ddp_group_options options{.links = option};
   group::resolve_links(options, environment);
   return options.links;
 }

@@ -22,10 +22,7 @@ struct SmallModel {
   explicit SmallModel(const std::vector<size_t>& order = {0, 1, 2, 3}, bool commits = true) {
     ddp_group_options options = world_options(0, 1);
     group = group::Group::create("local://alone", options);
-    ddp_model_options model_options{};
-    model_options.first_bucket_bytes = 64;
-    model_options.bucket_bytes = 64;
-    model_options.unused = DDP_UNUSED_ALLOW;
+    ddp_model_options model_options{.first_bucket_bytes = 64, .bucket_bytes = 64, .unused = DDP_UNUSED_ALLOW};
     model = std::make_shared<model::Model>(group, model_options);
     lent.reserve(order.size());
     for (const size_t k : order) {

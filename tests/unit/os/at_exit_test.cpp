@@ -2,9 +2,6 @@
 // What exit() runs, when, in which process, and for how long it waits.
 #include "os/at_exit.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 // What a child has done, in its exit code.
 int code = 0;
 void add(int digit) { code = code * 10 + digit; }

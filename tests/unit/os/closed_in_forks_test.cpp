@@ -2,9 +2,7 @@
 // The other side of a connection sees the end of a process although a fork of it lives on.
 #include "os/closed_in_forks.hpp"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "support/forking.hpp"
 

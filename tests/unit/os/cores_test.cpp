@@ -3,7 +3,6 @@
 #include "os/cores.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 ddp_case(cores_are_those_of_the_affinity_mask) {
   expect(os::usable_cores() >= 1 && os::usable_cores() <= sysconf(_SC_NPROCESSORS_CONF), "a sane number");

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/file.hpp"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "support/file_faults.hpp"
 

@@ -3,11 +3,6 @@
 // own, and what others have mapped there meanwhile stays.
 #include "os/file_window.hpp"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 constexpr int64_t kBytes = int64_t{8} << 20;
 constexpr int64_t kOffset = int64_t{3} << 12;
 

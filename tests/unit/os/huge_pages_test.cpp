@@ -2,8 +2,6 @@
 // Memory on huge pages: the same bytes at the same addresses, and on a system that has such pages, they are used.
 #include "os/huge_pages.hpp"
 
-#include <sys/mman.h>
-
 #include "support/huge.hpp"
 
 constexpr size_t kBytes = size_t{8} << 20;

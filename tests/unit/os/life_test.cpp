@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/life.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 /// A child that prints its identity and then waits; it can end its first thread alone.
 class Child : NotCopied {
  public:

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/log.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 struct Received {
   std::vector<std::pair<ddp_log_level, std::string>> messages;
   static void take(void* user_data, ddp_log_level level, const char* text) {

@@ -2,7 +2,6 @@
 // Lines of /proc/self/maps and smaps, and the mappings of this process.
 #include "os/mappings.hpp"
 
-#include <sys/mman.h>
 #include <sys/sysmacros.h>
 
 ddp_case(a_first_line_begins_an_area) {

@@ -3,12 +3,7 @@
 // what needs him is left out.
 #include "os/own_files.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "support/file_faults.hpp"
 

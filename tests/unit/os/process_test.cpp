@@ -3,7 +3,6 @@
 #include "os/process.hpp"
 
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "support/procs.hpp"
 

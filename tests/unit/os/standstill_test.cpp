@@ -2,8 +2,6 @@
 // A process that is stopped notices it, one that waits does not count as stopped.
 #include "os/standstill.hpp"
 
-#include <signal.h>
-
 #include "support/procs.hpp"
 
 constexpr int64_t kLimitMs = 400;

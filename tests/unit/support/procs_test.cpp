@@ -2,8 +2,6 @@
 // The forking helper and the thread helper must themselves be right: they decide what other tests see.
 #include "support/procs.hpp"
 
-#include <unistd.h>
-
 #include "support/ranks.hpp"
 
 ddp_case(results_come_back_by_rank) {

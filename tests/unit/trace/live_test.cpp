@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/live.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "os/clock.hpp"
 #include "support/file_faults.hpp"
 #include "trace/watch.hpp"

@@ -2,9 +2,6 @@
 // Numbers of the program: their names, their limits, and that a reader of the live page has them.
 #include "trace/program_numbers.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "support/file_faults.hpp"
 
 using trace::LiveFile;

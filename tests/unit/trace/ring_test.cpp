@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/ring.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "support/file_faults.hpp"
 #include "trace/ring_news.hpp"
 
