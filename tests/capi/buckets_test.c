@@ -76,7 +76,7 @@ check_ranks_case(other_buckets_on_another_rank_are_a_mismatch, 2) {
   ddp_model_destroy(w.model);
 }
 
-check_case(wrong_plans_are_refused) {
+check_alone_case(wrong_plans_are_refused) {
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   const int32_t good[] = {2, 0, 1, -1, 3};
   const struct {
@@ -96,7 +96,6 @@ check_case(wrong_plans_are_refused) {
   };
   float more[2] = {0};
   const ddp_tensor late = vector_of(more, DDP_F32, 2);
-  ddp_group *group = alone();
   world w;
   make(group, &w);
   check_error_text(bad, ddp_model_set_buckets(NULL, good, 5), "model");
@@ -110,5 +109,4 @@ check_case(wrong_plans_are_refused) {
   check_ok(ddp_model_commit(w.model, NULL));
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_set_buckets(w.model, good, 5), "committed");
   ddp_model_destroy(w.model);
-  ddp_group_destroy(group);
 }

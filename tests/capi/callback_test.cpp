@@ -3,24 +3,11 @@
 // whatever thread it was called, and the library continues. The end of a thread passes through.
 #include <pthread.h>
 
-#include <atomic>
-#include <chrono>
 #include <exception>
-#include <map>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-#include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void expect_callback(ddp_status status, const std::string& part) {
   if (status != DDP_ERROR_CALLBACK)
@@ -122,10 +109,7 @@ ddp_case(a_hook_that_throws_fails_the_pass_on_all_ranks) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
     run_ranks(2, [&](int rank) { passes_with_a_hook("local://hook", rank, 2, progress); });
     const Folder folder;
-    Procs procs(3, [&](int rank, Reporter&) {
-      passes_with_a_hook("file://" + folder.path() + "/meet", rank, 3, progress);
-      return std::string("done");
-    });
+    Procs procs(3, [&](int rank, Reporter&) { passes_with_a_hook("file://" + folder.path() + "/meet", rank, 3, progress); });
     expect_success(procs, 60'000);
   }
 }
@@ -316,5 +300,3 @@ ddp_case(a_thread_that_is_cancelled_while_it_logs_ends_after_the_call) {
   OK(ddp_set_log(DDP_LOG_WARNING, nullptr, nullptr));
   expect(result == PTHREAD_CANCELED && went_on.load(), "the call returned, and then the thread ended");
 }
-
-}  // namespace

@@ -3,18 +3,10 @@
 // program: hooks and rules, whatever the transport, the optimizer's options and the other models of the group are.
 #include <pthread.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <string>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/no_gloo.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kCount = 40'000;
 constexpr int kParameters = 4;
@@ -106,7 +98,6 @@ ddp_case(rules_run_on_the_threads_of_the_program) {
                std::to_string(calls.here) + " calls here, " + std::to_string(calls.elsewhere) + " on other threads");
         expect(trained.values[0][0] == -5 && trained.values[kParameters - 1][kCount - 1] == -5, "five steps");
         ddp_group_destroy(group);
-        return std::string("done");
       });
       expect_done(procs);
     }
@@ -128,10 +119,7 @@ ddp_case(hooks_run_on_the_threads_of_the_program) {
       }
       expect(calls.here > 0 && calls.elsewhere == 0, std::to_string(calls.elsewhere) + " on other threads");
       ddp_group_destroy(group);
-      return std::string("done");
     });
     expect_done(procs);
   }
 }
-
-}  // namespace

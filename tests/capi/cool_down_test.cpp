@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host on which ranks die again and again: its new ranks wait before they are taken in, those of other hosts do not.
-#include <sys/mman.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <memory>
 #include <new>
 
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCoolDownMs = 2'000;
 
@@ -144,5 +135,3 @@ ddp_case(nobody_waits_if_it_is_off) {
   job.wait_for_steps();
   job.end_all();
 }
-
-}  // namespace

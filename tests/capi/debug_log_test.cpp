@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What DDP_LOG=debug adds, for a report of a fault: the plan, how each pair of ranks exchanges data, and the threads.
-#include <cstdlib>
-#include <string>
 
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 void take(void* user_data, ddp_log_level level, const char* text) {
   auto& lines = *static_cast<std::string*>(user_data);
@@ -50,5 +45,3 @@ ddp_case(plan_ways_and_threads_are_told) {
     }
   }
 }
-
-}  // namespace

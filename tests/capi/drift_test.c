@@ -99,8 +99,7 @@ check_ranks_case(the_advice_fits_what_differs, 3) {
   ddp_model_destroy(model);
 }
 
-check_case(wrong_options_are_refused) {
-  ddp_group *group = alone();
+check_alone_case(wrong_options_are_refused) {
   ddp_model *model = NULL;
   check_defaults(model_options, options);
   options.check_every = -1;
@@ -108,5 +107,4 @@ check_case(wrong_options_are_refused) {
   options.check_every = 1;
   options.drift = (ddp_drift)2;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "drift");
-  ddp_group_destroy(group);
 }

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an error is about, as numbers (ddp_get_error_details), on every transport: the same on all ranks.
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <string>
-#include <thread>
-#include <vector>
 
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// What the last error of this thread is about, in one line.
 std::string last_error() {
@@ -216,12 +207,9 @@ ddp_case_on(kEveryHostPath, a_rank_that_dies) {
     if (rank == 1) pause();
     ABOUT("PEER_FAILED ranks 1 in ddp_group_barrier", ddp_group_barrier(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "works");
   procs.signal(1, SIGKILL);
   int rank = 0;
   for (const ProcResult& result : procs.wait()) expect(rank++ == 1 || result.exit_code == 0, result.describe());
 }
-
-}  // namespace

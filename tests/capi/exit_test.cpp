@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/no_gloo.hpp"
 #include "support/public_api.hpp"
@@ -154,7 +155,6 @@ ddp_case(a_step_behind_a_good_pass_is_made_whatever_became_of_the_others) {
         expect_contains(text_of(end.status, ddp_group_barrier(training.group)), end.said);
         ddp_group_destroy(training.group);
         text_of(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(training.adam, nullptr));
-        return std::string("done");
       });
       procs.wait_one(1);
       const std::vector<ProcResult> results = procs.wait(60'000);
@@ -177,7 +177,6 @@ ddp_case(ranks_that_return_from_main_lose_no_step) {
           if (step == 19) report.say(state);
         }
         exit(0);
-        return std::string();
       });
       const std::vector<ProcResult> results = procs.wait(60'000);
       for (const ProcResult& result : results)
@@ -222,7 +221,6 @@ ddp_case(an_exit_inside_something_says_so) {
                                                                     : ddp_group_barrier(training.group));
         expect_contains(text, in_call ? "exited in ddp_group_barrier, without ddp_group_destroy"
                                       : "exited with an open pass or request, without ddp_group_destroy");
-        return std::string("done");
       });
       expect_ends(procs, {0, 0});
     }
@@ -256,7 +254,6 @@ ddp_case(an_exit_in_a_function_of_the_program_ends_the_process) {
           await_broken(training.group);
           expect_contains(text_of(DDP_ERROR_ABORTED, ddp_group_status(training.group)), "without ddp_group_destroy");
         }
-        return std::string("done");
       });
       expect_ends(procs, {0, 4});
     }
@@ -289,7 +286,6 @@ ddp_case(handlers_and_signals_find_a_group_that_can_be_destroyed) {
                       : order == 2 ? "exited in ddp_group_barrier, without"
                                    : "exited without");
       training.finish();
-      return std::string("done");
     });
     procs.wait_for(1, "trained");
     if (order == 2) sleep_ms(300);
@@ -322,7 +318,6 @@ ddp_case(a_child_does_not_say_goodbye_for_its_parent) {
     }
     OK(ddp_group_barrier(training.group));
     ddp_group_destroy(training.group);
-    return std::string("done");
   });
   expect_ends(procs, {0, 0});
 }
@@ -345,7 +340,6 @@ ddp_case(ranks_that_can_recover_go_on_without_who_exited) {
       training.pass(1);
       report.say(training.finish());
       exit(0);
-      return std::string("done");
     });
     std::vector<int> codes(3, 0);
     codes[static_cast<size_t>(leaver)] = 3;
@@ -365,7 +359,6 @@ ddp_case(sub_groups_and_stopped_ranks_hold_no_exit_up) {
     if (rank == 0) sleep_ms(60'000);  // stopped
     report.say("ends");
     exit(0);
-    return std::string();
   });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "made");
   procs.signal(0, SIGSTOP);

@@ -3,15 +3,8 @@
 // which makes calls of its own, and the functions end in another order than they began.
 #include <ucontext.h>
 
-#include <array>
-#include <vector>
-
 #include "support/check.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A stack that makes an optimizer's step, and gives way inside the rule.
 class Fiber : NotCopied {
@@ -83,5 +76,3 @@ ddp_case(functions_of_two_stacks_end_in_any_order) {
   OK(ddp_group_barrier(first.group));
   OK(ddp_group_barrier(second.group));
 }
-
-}  // namespace

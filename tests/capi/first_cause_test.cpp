@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // In a broken group every call repeats the first cause: none reports that a pass is not open, or a model not committed,
 // because the call before has failed for that cause. Every function that takes a handle is called, in each state of a model.
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <string>
-#include <thread>
 
 #include "support/check.hpp"
 #include "support/handle_calls.hpp"
 #include "support/public_api.hpp"
 #include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 enum class State { kBuilding, kReady, kOpen, kStepped };
 enum class Break { kAbort, kLeave };
@@ -132,5 +123,3 @@ ddp_case(a_wrong_argument_is_no_cause) {
   expect_equal(static_cast<int>(ddp_model_mark_ready(trainee.h.model, 7, nullptr)),
                static_cast<int>(DDP_ERROR_INVALID_ARGUMENT), "index");
 }
-
-}  // namespace

@@ -2,21 +2,11 @@
 // Programs that trap on NaN and infinity (Fortran, feenableexcept), flush subnormal numbers to zero (-ffast-math) or round
 // otherwise: no call of the library ends them, the bits are those of an ordinary program, and their settings are as before
 // after each call and in their own functions.
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/float_habits.hpp"
 #include "support/public_api.hpp"
 #include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kCount = 96;
 constexpr uint32_t kNan = 0x7fc00000, kInfinity = 0x7f800000, kSubnormal = 0x00000345;
@@ -370,5 +360,3 @@ ddp_case(weights_are_the_same_for_all_programs) { expect_the_same_for_all_progra
 ddp_case(functions_of_the_program_are_the_same_for_all_programs) { expect_the_same_for_all_programs(programs_own); }
 ddp_case(collectives_are_the_same_for_all_programs) { expect_the_same_for_all_programs(collectives); }
 ddp_case(batch_norm_is_the_same_for_all_programs) { expect_the_same_for_all_programs(batch_norm); }
-
-}  // namespace

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that forks in the middle of everything: the child can use nothing that its parent made and can make groups of
 // its own, and the parent continues unchanged.
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/forking.hpp"
 #include "support/group_paths.hpp"
 #include "support/handle_calls.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 enum class World { kThreads, kShm, kGloo, kHosts };
 enum class Way { kCaller, kThread, kHook, kPulled };
@@ -250,10 +241,7 @@ ddp_case(a_fork_makes_groups_of_its_own) {
       OK(ddp_group_barrier(training.h.group));
       destroy(training.h);
     };
-    Procs procs(2, [&](int rank, Reporter&) {
-      train(0, rank, Handles{});
-      return std::string("done");
-    });
+    Procs procs(2, [&](int rank, Reporter&) { train(0, rank, Handles{}); });
     expect_success(procs, 60'000);
   }
 }
@@ -362,5 +350,3 @@ ddp_case(a_fork_finds_no_lock_of_other_threads) {
   expect(result.exit_code == 0 && result.text == "fine, messages: 1", result.describe());
 }
 #endif
-
-}  // namespace

@@ -2,18 +2,10 @@
 // One rule for the fate of a group: ddp_group_status returns whether it is broken. Each way in which a call of several ranks
 // can fail is tried on one group; afterwards the group is whole, or it is broken with the status of the call, repeats it in
 // the next call, and is whole again after ddp_group_recover.
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A model of its own for each way, so that nothing is left of the way before.
 struct Trainee : NotCopied {
@@ -196,7 +188,6 @@ ddp_case(the_group_status_is_the_only_rule) {
       try_way(way, trainee);
     }
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
@@ -216,9 +207,6 @@ ddp_case(a_late_rank_breaks_it_too) {
     OK(ddp_group_recover(group, nullptr, nullptr));
     OK(ddp_group_barrier(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
-
-}  // namespace

@@ -112,17 +112,14 @@ check_case(options_of_an_older_and_a_newer_program_work) {
   check_true(group == NULL);
 }
 
-check_case(constants_describe_the_group) {
-  ddp_group *group = alone();
+check_alone_case(constants_describe_the_group) {
   check_int(ddp_group_get_rank(group), 0);
   check_int(ddp_group_get_size(group), 1);
   check_ok(ddp_group_status(group));
   check_true(ddp_group_get_backend(group) >= DDP_BACKEND_AUTO && ddp_group_get_backend(group) <= DDP_BACKEND_LOCAL);
-  ddp_group_destroy(group);
 }
 
-check_case(collectives_on_one_rank_change_nothing) {
-  ddp_group *group = alone();
+check_alone_case(collectives_on_one_rank_change_nothing) {
   float values[3] = {1.5f, -2.0f, 3e38f}, copy[3] = {0, 0, 0};
   int64_t whole[2] = {INT64_MAX, -7};
   ddp_tensor floats = vector_of(values, DDP_F32, 3), other = vector_of(copy, DDP_F32, 3),
@@ -146,11 +143,9 @@ check_case(collectives_on_one_rank_change_nothing) {
   check_ok(ddp_group_all_gather(group, &floats, &floats, NULL)); /* the input at its own place */
   check_ok(ddp_group_broadcast(group, &floats, 0, NULL));
   check_number(values[0], 1.5);
-  ddp_group_destroy(group);
 }
 
-check_case(collectives_refuse_wrong_arguments) {
-  ddp_group *group = alone();
+check_alone_case(collectives_refuse_wrong_arguments) {
   float values[4] = {1, 2, 3, 4};
   const ddp_tensor good = vector_of(values, DDP_F32, 2), longer = vector_of(values, DDP_F32, 3),
                    doubles = vector_of(values, DDP_F64, 2);
@@ -189,7 +184,6 @@ check_case(collectives_refuse_wrong_arguments) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce_metrics(group, &metric, 1, (ddp_reduce)7));
   check_number(values[0], 1);
   check_ok(ddp_group_status(group));
-  ddp_group_destroy(group);
 }
 
 check_case(alloc_gives_zeroed_aligned_memory) {

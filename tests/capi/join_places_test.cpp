@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // New ranks find an existing group at each kind of rendezvous, also when the rank has died that was found there at first:
 // at the address of tcp:// and env://, and in the store of the program.
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <new>
-#include <optional>
-#include <vector>
 
+#include "support/check.hpp"
 #include "support/folder_store.hpp"
 #include "support/impostor.hpp"
 #include "support/meeting.hpp"
 #include "support/on_processes.hpp"
 #include "support/stranger.hpp"
 #include "support/survivor.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// In memory of all ranks.
 struct Shared {
@@ -192,5 +180,3 @@ ddp_case(to_a_rank_that_is_alone_from_another_host) {
   }
   munmap(ending, sizeof *ending);
 }
-
-}  // namespace

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank dies before the values of its step have come (late_values): the others continue from one step, with the bits
 // of the same steps without deaths.
+#include "support/check.hpp"
 #include "support/keep_runs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Moment = KeepPlan::Moment;
 
@@ -55,5 +52,3 @@ ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, false));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kShared, true));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kGloo, false));
 ddp_case_of(a_rank_dies_in_a_gather(Hosts::kSeveral, false));
-
-}  // namespace

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks die where a model has two optimizers; the others go on with the bits of the same steps without deaths.
+#include "support/check.hpp"
 #include "support/keep_runs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Moment = KeepPlan::Moment;
 
@@ -37,5 +34,3 @@ void two_optimizers_go_back_together(bool in_backward) {
 
 ddp_case_of(two_optimizers_go_back_together(false));
 ddp_case_of(two_optimizers_go_back_together(true));
-
-}  // namespace

@@ -4,10 +4,6 @@
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 /// A model of one rank.
 struct Alone : NotCopied {
   float value = 1;
@@ -63,5 +59,3 @@ ddp_case(what_cannot_be_kept_is_refused) {
   int64_t bytes = -1;
   expect(ddp_group_get_kept(alone.group, nullptr, 0, &bytes) == DDP_OK && bytes == 0, "the group has not gone back");
 }
-
-}  // namespace

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peer checkpoints: ranks die before, in and after a step, in a keep and in a recovery, and the others continue with the
 // bits of the same steps without shard and without deaths.
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <string>
 
+#include "support/check.hpp"
 #include "support/keep_runs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Moment = KeepPlan::Moment;
 
@@ -269,5 +261,3 @@ ddp_case_of(a_rank_dies(Moment::kAfterStep));
 ddp_case_of(a_rank_dies_in_the_step(false, false));
 ddp_case_of(a_rank_dies_in_the_step(true, false));
 ddp_case_of(a_rank_dies_in_the_step(true, true));
-
-}  // namespace

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that come late, and a rank that exits, dies or joins while they are under way: what has come is right, what will
 // not come fails. The oracle is one rank that makes the same steps: gradients are the same on all ranks.
-#include <unistd.h>
 
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/group_procs.hpp"
+#include "support/check.hpp"
 #include "support/no_gloo.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kSmall = 5'000, kLarge = 200'000, kHuge = 16'000'000;
 
@@ -126,7 +115,6 @@ ddp_case(a_rank_that_exits_behind_its_step_gives_its_values) {
         if (rank == exits || exits == 3) exit(0);
         report.say(training->hash());
         delete training;
-        return std::string("done");
       });
       const std::vector<ProcResult> results = procs.wait(60'000);
       for (int32_t rank = 0; rank < 3; ++rank)
@@ -150,7 +138,6 @@ ddp_case(behind_a_failure_no_guarded_value_is_taken_for_new) {
     const int32_t ready = ddp_model_value_ready(training.model, 0);
     const ddp_status first = ddp_model_wait_value(training.model, 0, nullptr);
     report.say(std::string(ddp_status_name(last)) + " " + std::to_string(ready) + " " + ddp_status_name(first));
-    return std::string("done");
   });
   unsetenv("DDP_GUARD_VALUES");
   const std::string failed = "DDP_ERROR_PEER_FAILED";
@@ -205,5 +192,3 @@ ddp_case(a_rank_joins_while_values_come) {
     }
   }
 }
-
-}  // namespace

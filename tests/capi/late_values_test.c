@@ -26,7 +26,7 @@ check_fixture_case(wrong_arguments_are_refused, open_fixture(f)) {
   assert_non_null(strstr(ddp_last_error(), "2 parameters"));
 }
 
-check_case(there_is_nothing_to_wait_for_alone) {
+check_alone_case(there_is_nothing_to_wait_for_alone) {
   fixture f;
   open_fixture(&f);
   check_int(ddp_model_value_ready(f.model, 0), 1);
@@ -38,11 +38,9 @@ check_case(there_is_nothing_to_wait_for_alone) {
   check_number(f.value[1][2], (float)3 - 0.01F * 2);
   ddp_optimizer_destroy(optimizer);
   close_fixture(&f);
-  ddp_group *group = alone();
   ddp_model *model = new_model(group, NULL);
   check_ok(ddp_model_wait_values(model)); /* before commit */
   ddp_model_destroy(model);
-  ddp_group_destroy(group);
 }
 
 enum { COUNT = 5000 };

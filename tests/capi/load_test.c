@@ -111,10 +111,9 @@ static void load_alone(rank *self) {
 
 check_case(rank_0_loads_alone_and_commit_spreads_it) { run_ranks(3, "local://load-alone", load_alone, NULL); }
 
-check_case(wrong_arguments_are_refused) {
+check_alone_case(wrong_arguments_are_refused) {
   const char *const names[] = {"a"};
   float values[1][2] = {{0, 0}};
-  ddp_group *group = alone();
   ddp_model *model = make_model(group, names, values, 1);
   const ddp_tensor tensor = vector_of(values[0], DDP_F32, 1);
   ddp_state state = state_of(model);
@@ -132,7 +131,6 @@ check_case(wrong_arguments_are_refused) {
   for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_missing(garbage(i), 0) == NULL);
   for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_unexpected(garbage(i), 0) == NULL);
   ddp_model_destroy(model);
-  ddp_group_destroy(group);
 }
 
 static int make_file(void **state) {

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp_add_log_listener and ddp_remove_log_listener: several listeners, which are told of group, rank, level and code; what
 // they may call; and that none is called after its removal.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Heard {
   std::vector<ddp_log_message> messages;
@@ -110,7 +98,6 @@ ddp_case(a_message_tells_its_group_and_rank) {
     ddp_group_destroy(half);
     ddp_group_destroy(group);
     ddp_group_destroy(other);
-    return std::string("done");
   });
   expect_success(procs);
   expect_equal(ddp_group_get_number(nullptr), int64_t{0}, "no group");
@@ -260,5 +247,3 @@ ddp_case(there_is_room_for_64) {
   numbers[20] = add(DDP_LOG_OFF, Heard::take, &heard);
   for (const int64_t number : numbers) OK(ddp_remove_log_listener(number));
 }
-
-}  // namespace

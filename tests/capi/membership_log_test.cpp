@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training whose ranks die is made again from the membership log alone, and ends with the same weights.
-#include <csignal>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/check.hpp"
 #include "support/survivor.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using nlohmann::json;
 
 /// From the lines of the log: the ranks that made each step.
@@ -58,5 +54,3 @@ ddp_case(a_run_that_lost_ranks_is_made_again_from_its_log) {
     expect(story.members == members, "the program's own notes say the same");
   }
 }
-
-}  // namespace

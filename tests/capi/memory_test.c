@@ -65,10 +65,9 @@ check_case(what_is_held_is_not_handed_out_again) {
   check_ok(ddp_memory_release(first));
 }
 
-check_case(other_addresses_are_refused) {
+check_alone_case(other_addresses_are_refused) {
   float value[1000] = {0};
   ddp_tensor grad;
-  ddp_group *group = alone();
   ddp_model *model = model_of(group, value, &grad);
   const ddp_status bad = DDP_ERROR_INVALID_ARGUMENT;
   check_error_text(bad, ddp_memory_retain(NULL), "data is NULL");
@@ -79,7 +78,6 @@ check_case(other_addresses_are_refused) {
   check_ok(ddp_memory_release(NULL));
   ddp_model_destroy(model);
   check_error(bad, ddp_memory_retain(grad.data));
-  ddp_group_destroy(group);
 }
 
 /* A model that runs a hook may show its bucket; that memory is the library's, too. */

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group that recovers has new streams for messages: messages that were sent before and not received are dropped, also with
 // the same tag, and the ranks that are left send and receive with their new numbers.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
-
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 constexpr int kDead = 1;
@@ -73,7 +65,6 @@ ddp_case_on_hosts(a_new_generation_sees_no_old_message, Hosts::kShared, Hosts::k
     exchange_all(group, 300);
     OK(ddp_group_barrier(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "ready");
   procs.signal(kDead, SIGKILL);
@@ -117,5 +108,3 @@ ddp_case_on_hosts(a_deadlock_is_found_in_each_generation, Hosts::kShared, Hosts:
   });
   expect_success(procs, 120'000);
 }
-
-}  // namespace

@@ -90,8 +90,7 @@ check_ranks_case(three_ranks_exchange_parts, 3) {
   (void)nine;
 }
 
-check_case(a_rank_alone_gets_what_it_gives) {
-  ddp_group *group = alone();
+check_alone_case(a_rank_alone_gets_what_it_gives) {
   float numbers[2] = {1, 2}, got[2] = {0, 0};
   const int64_t counts[1] = {2};
   const ddp_tensor given = vector_of(numbers, DDP_F32, 2), taken = vector_of(got, DDP_F32, 2);
@@ -111,7 +110,6 @@ check_case(a_rank_alone_gets_what_it_gives) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_send(group, &given, 0, 1, NULL));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_receive(group, &taken, DDP_ANY_SOURCE, 1, NULL, NULL),
                    "no other rank");
-  ddp_group_destroy(group);
 }
 
 check_case(handles_that_are_none_are_refused) {

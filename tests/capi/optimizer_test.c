@@ -151,8 +151,7 @@ check_fixture_case(the_first_adam_step_has_the_length_of_the_rate, open_fixture(
   ddp_optimizer_destroy(optimizer);
 }
 
-check_case(a_step_needs_a_ready_model) {
-  ddp_group *group = alone();
+check_alone_case(a_step_needs_a_ready_model) {
   ddp_optimizer *optimizer = NULL;
   ddp_model *model = new_model(group, NULL);
   check_ok(ddp_optimizer_create_adam(model, NULL, NULL, &optimizer));
@@ -165,7 +164,6 @@ check_case(a_step_needs_a_ready_model) {
   ddp_model_destroy(model);
   check_error(DDP_ERROR_INVALID_STATE, ddp_optimizer_step(optimizer, NULL));
   ddp_optimizer_destroy(optimizer);
-  ddp_group_destroy(group);
 }
 
 typedef struct calls {

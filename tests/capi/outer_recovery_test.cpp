@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank dies while ranks make steps on their own: the others recover, take the global values, momentum and place in the
 // schedule of one of them, and continue. Ranks are processes over shared memory.
-#include <csignal>
-#include <cstring>
 
 #include "ddp/experimental.h"
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 3;
 constexpr int64_t kSteps = 40;
@@ -98,5 +93,3 @@ ddp_case(the_others_go_on) {
     expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
   expect(results[0].text == results[2].text && !results[0].text.empty(), "the same values on both");
 }
-
-}  // namespace

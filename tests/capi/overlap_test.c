@@ -109,8 +109,7 @@ check_ranks_case(a_gradient_that_is_left_out_must_not_be_overwritten_either, 2) 
   close_model(l);
 }
 
-check_case(memory_of_values_and_buffers_is_refused_at_once) {
-  ddp_group *group = alone();
+check_alone_case(memory_of_values_and_buffers_is_refused_at_once) {
   lent *l = open_model(group, DDP_UNUSED_ERROR);
   ddp_model *model = NULL;
   ddp_tensor grad;
@@ -126,5 +125,4 @@ check_case(memory_of_values_and_buffers_is_refused_at_once) {
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_grad(model, 1, &grad), "the gradient of parameter \"own\"");
   ddp_model_destroy(model);
   close_model(l);
-  ddp_group_destroy(group);
 }

@@ -2,22 +2,12 @@
 // How long a training is interrupted: at most 2 s after a death was or could be seen, which for a rank that is silent is
 // dead_after_ms after it fell silent, and at most 2 s while a new rank comes (its state is small here). Over shared memory,
 // and between made-up hosts.
-#include <sys/mman.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <new>
 
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 constexpr int64_t kDeadAfterMs = 1'000;
@@ -151,5 +141,3 @@ ddp_case_of(a_killed_rank_is_done_without_within_two_seconds(Hosts::kSeveral, 0)
 ddp_case_of(a_killed_rank_is_done_without_within_two_seconds(Hosts::kSeveral, 3));
 ddp_case_of(a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(Hosts::kShared, 2));
 ddp_case_of(a_silent_rank_is_done_without_two_seconds_after_it_counts_as_dead(Hosts::kSeveral, 0));
-
-}  // namespace

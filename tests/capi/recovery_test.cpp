@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks die and the others continue in their processes: for each rank that dies, over every transport, with every way to
 // update, and the weights are those of a replay of who took part in which step.
-#include <csignal>
-#include <cstdio>
 
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void sleep_ms(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -296,5 +291,3 @@ ddp_case_of(ranks_join(Hosts::kGloo, Update::kInBackward, Optimizer::kBehindIt))
 ddp_case_of(ranks_join(Hosts::kShared, Update::kKept));
 ddp_case_of(ranks_join(Hosts::kGloo, Update::kKeptInBackward));
 ddp_case_of(ranks_join(Hosts::kSeveral, Update::kKept));
-
-}  // namespace

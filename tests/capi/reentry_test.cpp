@@ -2,20 +2,10 @@
 // A function of the program that the library has called makes calls for the same group: those that would change objects of
 // the outer call return INVALID_STATE, nothing is destroyed, and the outer call continues as if no call had been
 // called. And what several threads may do with one group at the same time.
-#include <atomic>
-#include <map>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-#include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 2;
 
@@ -242,5 +232,3 @@ ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kHookOfCaller
 ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kHookOfThread));
 ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kWriter));
 ddp_case_of(calls_inside_a_function_of_the_program_are_refused(In::kReader));
-
-}  // namespace

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks die while a model is building again and after it, and a rank joins then: the others have the bits of models that
 // were never reopened.
+#include "support/check.hpp"
 #include "support/growing.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Moment = GrowingPlan::Moment;
 
@@ -173,5 +170,3 @@ ddp_case_of(a_rank_joins_after_it(false, Joiner::kSeveral));
 ddp_case_of(a_rank_joins_after_it(true, Joiner::kSeveral));
 ddp_case_of(a_rank_joins_after_it(false, Joiner::kLate));
 ddp_case_of(a_rank_joins_after_it(false, Joiner::kBeside));
-
-}  // namespace

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that die or sleep within a save: which error each rank gets and how soon, that no half file is left, and that the
 // others continue in their processes.
-#include <csignal>
-#include <filesystem>
-#include <thread>
 
 #include "ddp/experimental.h"
+#include "support/check.hpp"
 #include "support/defaults.hpp"
 #include "support/group_procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kValues = 3'000'000;  // 36 MB with Adam's moments: many chunks
 
@@ -189,5 +183,3 @@ ddp_case(a_rank_that_was_replaced_commits_nothing) {
   const std::vector<std::string> wanted = {kLock, kFirst, kThird};
   expect(names_in(folder.path()) == wanted, "files");
 }
-
-}  // namespace

@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of ddp_group_share when the group ends, breaks and recovers.
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstring>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/shared_floats.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(destroying_the_group_makes_memory_private) {
   in_processes(2, 30'000, [](ddp_group* group, int rank) {
@@ -108,7 +97,6 @@ ddp_case(a_recovered_group_shares_it_again) {
     OK(ddp_group_unshare(group, floats.data));
     OK(compare(200));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "works");
   procs.signal(2, SIGKILL);
@@ -116,5 +104,3 @@ ddp_case(a_recovered_group_shares_it_again) {
   for (int rank = 0; rank < 2; ++rank)
     expect(results[static_cast<size_t>(rank)].exit_code == 0, results[static_cast<size_t>(rank)].describe());
 }
-
-}  // namespace

@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp_group_share and ddp_group_unshare: memory of the program is reduced where it is, with the bits of private memory,
 // stays its own for forks and late ranks, and comes back with its contents.
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "support/group_procs.hpp"
-#include "support/on_processes.hpp"
-#include "support/public_api.hpp"
-#include "support/ranks.hpp"
+#include "support/check.hpp"
 #include "support/shared_floats.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 enum class Who { kAll, kAllButLast };
 
@@ -272,5 +252,3 @@ ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kPlain));
 ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kSharded));
 ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kInBackward));
 ddp_case_of(a_training_has_the_bits_of_private_memory(Update::kWire));
-
-}  // namespace

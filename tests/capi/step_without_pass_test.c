@@ -221,8 +221,7 @@ check_ranks_case(ranks_that_have_joined_change_nothing_about_it, 2) {
   close_world(w);
 }
 
-check_case(a_group_of_one_may_step_without_a_pass) {
-  ddp_group *group = alone();
+check_alone_case(a_group_of_one_may_step_without_a_pass) {
   for (enum kind kind = PLAIN; kind < KINDS; kind++) {
     world *w = open_world(group, kind, 0);
     for (int step = 0; step < 2; step++) {
@@ -236,14 +235,11 @@ check_case(a_group_of_one_may_step_without_a_pass) {
     if (kind != ADAM) check_values(w, -3);
     close_world(w);
   }
-  ddp_group_destroy(group);
 }
 
-check_case(mark_reduced_refuses_what_is_no_committed_model) {
-  ddp_group *group = alone();
+check_alone_case(mark_reduced_refuses_what_is_no_committed_model) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_reduced(NULL));
   ddp_model *model = new_model(group, NULL);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_mark_reduced(model), "ddp_model_commit");
   ddp_model_destroy(model);
-  ddp_group_destroy(group);
 }

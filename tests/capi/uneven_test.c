@@ -130,8 +130,7 @@ check_ranks_case(a_joined_rank_ends_with_the_state_of_the_last, 2) {
   ddp_model_destroy(model);
 }
 
-check_case(wrong_options_are_refused) {
-  ddp_group *group = alone();
+check_alone_case(wrong_options_are_refused) {
   ddp_model *model = NULL;
   check_defaults(model_options, options);
   options.divisor = (ddp_divisor)2;
@@ -142,7 +141,6 @@ check_case(wrong_options_are_refused) {
   options.reduce = DDP_AVERAGE;
   options.uneven_inputs = 2;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_create(group, &options, &model), "uneven_inputs");
-  ddp_group_destroy(group);
 }
 
 static void check_dead(ddp_model *model, ddp_status status) {
@@ -157,24 +155,21 @@ static void check_dead(ddp_model *model, ddp_status status) {
   check_error(status, ddp_model_join(model, NULL));
 }
 
-check_case(null_garbage_and_a_model_that_is_not_committed_are_refused) {
+check_alone_case(null_garbage_and_a_model_that_is_not_committed_are_refused) {
   int64_t garbage[4] = {1, 2, 3, 4};
   float value[3] = {0, 0, 0};
-  ddp_group *group = alone();
   ddp_model *model = make_model(group, DDP_DIVISOR_WEIGHTS, 1, value);
   check_dead(NULL, DDP_ERROR_INVALID_ARGUMENT);
   check_dead((ddp_model *)garbage, DDP_ERROR_INVALID_ARGUMENT);
   check_dead(model, DDP_ERROR_INVALID_STATE);
   ddp_model_destroy(model);
   check_dead(model, DDP_ERROR_INVALID_ARGUMENT);
-  ddp_group_destroy(group);
 }
 
-check_case(the_wrong_moment_and_wrong_values_are_refused) {
+check_alone_case(the_wrong_moment_and_wrong_values_are_refused) {
   const double wrong[] = {-1, NAN, INFINITY, 1e-30, 1e30};
   float value[3] = {0, 0, 0};
   ddp_pass_report report;
-  ddp_group *group = alone();
   ddp_model *plain = make_model(group, DDP_DIVISOR_WORLD, 0, value);
   float other[3] = {0, 0, 0};
   ddp_model *model = make_model(group, DDP_DIVISOR_WEIGHTS, 1, other);
@@ -204,5 +199,4 @@ check_case(the_wrong_moment_and_wrong_values_are_refused) {
   check_ok(ddp_model_join(model, NULL)); /* a group of one has joined at once */
   ddp_model_destroy(model);
   ddp_model_destroy(plain);
-  ddp_group_destroy(group);
 }

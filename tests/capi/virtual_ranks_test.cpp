@@ -3,22 +3,10 @@
 // that loses two of five ranks, then gains one and loses one more, and ends with the weights of one rank that lost no other.
 #include "ddp/virtual_ranks.h"
 
-#include <cmath>
-#include <csignal>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <set>
+#include "support/check.hpp"
+#include "support/parts_training.hpp"
 
-#include "support/ranks.hpp"
-#include "support/surviving_parts.hpp"
-
-using namespace ddp::test;
-
-namespace {
-
-constexpr int32_t kParts = 8;
-constexpr int64_t kSteps = 40, kSamples = 8 * 16;
+constexpr int64_t kSteps = 40;
 constexpr uint64_t kFrozenKey = 7367606758917324626U;  // of seed 1, step 2, part 3
 
 ddp_virtual_ranks parts_of(const ddp_group* group) {
@@ -28,84 +16,10 @@ ddp_virtual_ranks parts_of(const ddp_group* group) {
   return ranks;
 }
 
-/// Fits a line through samples with noise; F32, so the order of every sum shows.
-class Training : NotCopied {
- public:
-  explicit Training(ddp_group* group) : group_(group) {
-    OK(ddp_model_create(group_, nullptr, &model_));
-    OK(ddp_model_add_array(model_, "w", weights_, gradients_, kSize, nullptr));
-    auto options = defaults<ddp_optimizer_options>();
-    auto rule = defaults<ddp_sgd_options>();
-    rule.rate = 0.01;
-    rule.momentum = 0.9;
-    OK(ddp_optimizer_create_sgd(model_, &rule, &options, &optimizer_));
-  }
-  ~Training() {
-    ddp_optimizer_destroy(optimizer_);
-    ddp_model_destroy(model_);
-  }
-
-  ddp_status commit() { return ddp_model_commit(model_, nullptr); }
-  int64_t step_count() const {
-    int64_t count = 0;
-    OK(ddp_optimizer_get_step_count(optimizer_, &count));
-    return count;
-  }
-  ddp_status step(int64_t number) {
-    const ddp_virtual_ranks ranks = parts_of(group_);
-    std::vector<double> losses;
-    for (int32_t part = ranks.first; part < ranks.first + ranks.count; ++part) {
-      losses.push_back(backward(part, number));
-      const bool is_last = part + 1 == ranks.first + ranks.count;
-      if (const ddp_status status = ddp_model_begin_backward(model_, is_last ? DDP_PASS_REDUCE : DDP_PASS_PART);
-          status != DDP_OK)
-        return status;
-      if (const ddp_status status = ddp_model_mark_ready(model_, 0, nullptr); status != DDP_OK) return status;
-      if (const ddp_status status = ddp_model_end_backward(model_, nullptr); status != DDP_OK) return status;
-    }
-    if (const ddp_status status = ddp_optimizer_step(optimizer_, nullptr); status != DDP_OK) return status;
-    const ddp_status status = ddp_group_reduce_part_metrics(group_, losses.data(), 1, DDP_AVERAGE);
-    if (status == DDP_OK) loss_ = losses[0];
-    return status;
-  }
-  /// Weights, and the last loss.
-  [[nodiscard]] std::string result() const {
-    char text[64] = "";
-    std::string all;
-    for (const float weight : weights_) std::snprintf(text, sizeof text, "%a ", static_cast<double>(weight)), all += text;
-    std::snprintf(text, sizeof text, "%a", loss_);
-    return all + text;
-  }
-
- private:
-  static constexpr int64_t kSize = 300;
-
-  /// Adds to the gradients, as a program that accumulates: the library clears them behind a part.
-  double backward(int32_t part, int64_t number) {
-    auto sampler = defaults<ddp_sampler>();
-    sampler.dataset_size = kSamples;
-    sampler.rank = part;
-    sampler.size = kParts;
-    int64_t sample = 0, key = 0;
-    OK(ddp_sampler_fill(&sampler, number / 16, number % 16, 1, &sample));
-    OK(ddp_virtual_rank_key(7, number, part, &key));
-    if (part == parts_of(group_).first) std::fill(gradients_, gradients_ + kSize, 0.0F);
-    double loss = 0;
-    for (int64_t i = 0; i < kSize; ++i) {
-      const float x = static_cast<float>((sample * 31 + i * 17) % 23) / 7.0F - 1.5F;
-      const float noise = static_cast<float>((key >> (i % 48)) & 15) / 37.0F;
-      const float error = weights_[i] * x - (3 * x + noise);
-      gradients_[i] += error * x;
-      loss += static_cast<double>(error) * static_cast<double>(error);
-    }
-    return loss / kSize;
-  }
-
-  ddp_group* group_;
-  ddp_model* model_ = nullptr;
-  ddp_optimizer* optimizer_ = nullptr;
-  float weights_[kSize] = {}, gradients_[kSize] = {};
-  double loss_ = 0;
+/// The last rank may die while others are at the end, so the result needs no other rank.
+struct Training : PartsTraining {
+  using PartsTraining::PartsTraining;
+  std::string result() { return weights(); }
 };
 
 std::string take_part(const std::string& place, Hosts hosts, int rank, int size, bool joins, Reporter& report) {
@@ -128,11 +42,8 @@ std::string take_part(const std::string& place, Hosts hosts, int rank, int size,
   return result;
 }
 
-/// Weights alone: the last loss may have been lost with a rank that died behind the step.
-std::string weights_in(const std::string& result) { return result.substr(0, result.rfind(' ')); }
-
 ddp_case_on_hosts(ranks_come_and_go_and_the_bits_stay, Hosts::kShared, Hosts::kGloo, Hosts::kSeveral) {
-  const std::string wanted = weights_in(undisturbed<Training>(kParts, kSteps));
+  const std::string wanted = undisturbed<Training>(kParts, kSteps);
   const Folder folder;
   const std::string place = "file://" + folder.path() + "/meet", sign = folder.path() + "/now";
   constexpr int kFirst = 5;  // and one that joins; of 5 ranks the sum is no tree over ranks
@@ -152,7 +63,7 @@ ddp_case_on_hosts(ranks_come_and_go_and_the_bits_stay, Hosts::kShared, Hosts::kG
   for (const ProcResult& result : procs.wait(60'000)) {
     if (dead.count(rank) == 0) {
       expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe() + "\n" + result.said);
-      expect(weights_in(result.text) == wanted, "rank " + std::to_string(rank) + " has the bits\n" + result.said);
+      expect(result.text == wanted, "rank " + std::to_string(rank) + " has the bits\n" + result.said);
     }
     ++rank;
   }
@@ -246,5 +157,3 @@ ddp_case(what_depends_on_the_ranks_is_refused) {
     ddp_group_destroy(group);
   }
 }
-
-}  // namespace

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is stopped while it works on the others' shared memory; they give their group up, use that memory on with another
 // group, and then it continues. Its later writes reach no rank, in any memory and after any action of the rank.
-#include <signal.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 3, kStopped = 2, kTrials = 2;
 constexpr int64_t kCount = int64_t{8} << 20;  // floats: a sum takes some 10 ms, mostly in others' memory
@@ -157,5 +145,3 @@ ddp_case(a_rank_that_goes_on_reaches_nothing_that_is_still_used) {
   for (const Kind kind : {Kind::kShared, Kind::kAlloc, Kind::kGradient, Kind::kModel, Kind::kValues, Kind::kInBackward})
     for (int trial = 0; trial < (kind == Kind::kShared ? 3 * kTrials : kTrials); ++trial) stop_and_wake(kind, trial);
 }
-
-}  // namespace

@@ -7,20 +7,11 @@
 //   test.capi.wrong_joiners 200     200 kills, at calls that are spread over the joining
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-
+#include "support/check.hpp"
 #include "support/joined_training.hpp"
 #include "support/on_processes.hpp"
 #include "support/unfit_rank.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int64_t kills_wanted = 12;
 
@@ -165,5 +156,3 @@ ddp_case(a_right_rank_joins_beside_a_wrong_one) {
 }
 
 ddp_before_cases(if (argc > 1) kills_wanted = std::atoll(argv[1]));
-
-}  // namespace

@@ -4,16 +4,7 @@
 // come later.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
 #include <new>
-#include <stdexcept>
-#include <thread>
 
 #include "chaos/plan.hpp"
 

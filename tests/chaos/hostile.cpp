@@ -9,13 +9,8 @@
 // Skipped with a printed reason when the Gloo module is not there.
 #include <malloc.h>
 
-#include <cstdio>
-#include <cstring>
-#include <memory>
-
 #include "chaos/board.hpp"
 #include "control/limits.hpp"
-#include "os/clock.hpp"
 #include "support/stranger.hpp"
 
 using namespace ddp::test;
@@ -158,7 +153,6 @@ void the_job_goes_on(Attack attack) {
     while (stranger.connections() < kEnough) sleep_ms(1);
     report.say("attacks");
     for (;;) sleep_ms(1'000);
-    return std::string();
   });
   attacker.wait_for(0, "attacks");
   job.spawn(kNewcomer);

@@ -11,8 +11,6 @@
 //
 // Prints a line with the seed and the plan before a round and a line of JSON after it; a round is repeated by its seed
 // alone. Networks are cut where root may make network namespaces.
-#include <cstdio>
-#include <cstdlib>
 
 #include "chaos/round.hpp"
 

@@ -3,13 +3,6 @@
 // the ranks that must be left when the others have continued.
 #pragma once
 
-#include <algorithm>
-#include <csignal>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "support/on_processes.hpp"
 #include "support/survivor.hpp"
 

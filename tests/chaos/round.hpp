@@ -3,16 +3,9 @@
 // and at the end. Throws what does not hold.
 #pragma once
 
-#include <csignal>
-#include <filesystem>
-#include <map>
-#include <memory>
-
 #include "chaos/board.hpp"
 #include "chaos/network.hpp"
-#include "chaos/plan.hpp"
 #include "chaos/wrong_rank.hpp"
-#include "os/clock.hpp"
 
 namespace ddp::test {
 

@@ -7,13 +7,6 @@
 // Each way gets its share of the steps; its first tenth is the time to warm up. Prints a line a way.
 #include <dirent.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "ddp/experimental.h"
 #include "support/on_processes.hpp"
 
@@ -164,7 +157,6 @@ int main(int argc, char** argv) {
     must(ddp_group_create(("file://" + folder.path() + "/meet").c_str(), &options, &group));
     for (const Way& way : kWays) train(group, way, steps / static_cast<int64_t>(std::size(kWays)), folder.path() + "/saved");
     ddp_group_destroy(group);
-    return std::string("done");
   });
   int failed = 0;
   for (const ProcResult& result : procs.wait(INT64_C(1) << 40)) {

@@ -10,13 +10,6 @@
 // DDP_TEST_WAIT_MS: how long it waits for the others at first. Prints "story HASH MEMBERS..." at its end, or the error.
 #include "support/survivor.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-
 #include "support/folder_store.hpp"
 
 using namespace ddp::test;

@@ -4,12 +4,6 @@
 #pragma once
 
 #include <sys/resource.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
-#include <fstream>
-#include <thread>
 
 #include "chaos/plan.hpp"
 #include "support/unfit_rank.hpp"

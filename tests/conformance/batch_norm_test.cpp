@@ -3,17 +3,11 @@
 // model's backward while its buckets are under way.
 #include "extra/batch_norm/batch_norm.hpp"
 
-#include <limits>
-#include <numeric>
-
 #include "conformance/pass_world.hpp"
 #include "core/float16.hpp"
 #include "support/batch_norm_oracle.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kWorldSizes[] = {1, 2, 3, 4};
 
@@ -151,70 +145,60 @@ ddp_case_on(kThreePaths, unequal_and_empty_batches_equal_the_joined_batch) {
     });
 }
 
-ddp_case_on(kThreePaths, a_single_value_in_all_is_an_error_on_every_rank) {
-  for (const int size : {1, 3})
-    run_on(path, size, [](group::Group& group, int rank) {
-      const int64_t rows = rank == 0 ? 1 : 0;
-      Array x(DDP_F32, {rows, 2}, std::vector<double>(static_cast<size_t>(2 * rows), 3)), y(DDP_F32, {rows, 2});
-      Array running_mean(DDP_F32, {2}), running_var(DDP_F32, {2});
-      const batch_norm::Forward call{x.tensor, {}, {}, running_mean.tensor, running_var.tensor, y.tensor, {}, {}};
-      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); }),
-                      "single value");
-      expect(running_mean.get(0) == 0, "nothing was written");
-      group.barrier();  // the group is whole
-      ddp_batch_norm_options options = norm_options();
-      options.training = 0;
-      expect_equal(batch_norm::forward(group, options, call), rows, "one value without training");
-    });
+ddp_ranks_case_on(kThreePaths, run_on, a_single_value_in_all_is_an_error_on_every_rank, 1, 3) {
+  const int64_t rows = rank == 0 ? 1 : 0;
+  Array x(DDP_F32, {rows, 2}, std::vector<double>(static_cast<size_t>(2 * rows), 3)), y(DDP_F32, {rows, 2});
+  Array running_mean(DDP_F32, {2}), running_var(DDP_F32, {2});
+  const batch_norm::Forward call{x.tensor, {}, {}, running_mean.tensor, running_var.tensor, y.tensor, {}, {}};
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); }, {"single value"});
+  expect(running_mean.get(0) == 0, "nothing was written");
+  group.barrier();  // the group is whole
+  ddp_batch_norm_options options = norm_options();
+  options.training = 0;
+  expect_equal(batch_norm::forward(group, options, call), rows, "one value without training");
 }
 
-ddp_case_on(kThreePaths, nothing_on_any_rank_changes_nothing) {
-  run_on(path, 2, [](group::Group& group, int) {
-    Array x(DDP_F32, {0, 2}), running_mean(DDP_F32, {2}, {1, 2}), running_var(DDP_F32, {2}, {3, 4}), saved(DDP_F64, {2}),
-        scale(DDP_F64, {2});
-    const int64_t count = batch_norm::forward(
-        group, norm_options(),
-        {x.tensor, {}, {}, running_mean.tensor, running_var.tensor, x.tensor, saved.tensor, scale.tensor});
-    expect(count == 0 && running_mean.get(1) == 2 && running_var.get(0) == 3, "untouched");
-    Array dbias(DDP_F32, {2}, {9, 9});
-    batch_norm::backward(group, norm_options(),
-                         {x.tensor, x.tensor, {}, saved.tensor, scale.tensor, 0, x.tensor, {}, dbias.tensor});
-    expect(dbias.get(0) == 0, "the gradient of nothing");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, nothing_on_any_rank_changes_nothing, 2) {
+  Array x(DDP_F32, {0, 2}), running_mean(DDP_F32, {2}, {1, 2}), running_var(DDP_F32, {2}, {3, 4}), saved(DDP_F64, {2}),
+      scale(DDP_F64, {2});
+  const int64_t count =
+      batch_norm::forward(group, norm_options(),
+                          {x.tensor, {}, {}, running_mean.tensor, running_var.tensor, x.tensor, saved.tensor, scale.tensor});
+  expect(count == 0 && running_mean.get(1) == 2 && running_var.get(0) == 3, "untouched");
+  Array dbias(DDP_F32, {2}, {9, 9});
+  batch_norm::backward(group, norm_options(),
+                       {x.tensor, x.tensor, {}, saved.tensor, scale.tensor, 0, x.tensor, {}, dbias.tensor});
+  expect(dbias.get(0) == 0, "the gradient of nothing");
 }
 
-ddp_case_on(kThreePaths, different_options_are_a_mismatch_and_the_group_stays) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    ddp_batch_norm_options options = norm_options();
-    if (rank == 2) options.momentum = 0.4;
-    Array x(DDP_F32, {2, 2}), y(DDP_F32, {2, 2});
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] {
-      batch_norm::forward(group, options, {x.tensor, {}, {}, {}, {}, y.tensor, {}, {}});
-    });
-    expect_contains(text, "rank 2");
-    expect_contains(text, "0.4");
-    group.barrier();
-  });
+ddp_ranks_case_on(kThreePaths, run_on, different_options_are_a_mismatch_and_the_group_stays, 3) {
+  ddp_batch_norm_options options = norm_options();
+  if (rank == 2) options.momentum = 0.4;
+  Array x(DDP_F32, {2, 2}), y(DDP_F32, {2, 2});
+  expect_error(DDP_ERROR_MISMATCH,
+               [&] {
+                 batch_norm::forward(group, options, {x.tensor, {}, {}, {}, {}, y.tensor, {}, {}});
+               },
+               {"rank 2", "0.4"});
+  group.barrier();
 }
 
-ddp_case_on(kThreePaths, without_training_nothing_is_sent) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    ddp_batch_norm_options options = norm_options();
-    options.training = 0;
-    for (int i = 0; i < rank + 1; ++i) {  // another number of calls on each rank
-      Array x(DDP_F64, {2, 1}, {1, 5}), y(DDP_F64, {2, 1}), m(DDP_F32, {1}, {2}), v(DDP_F32, {1}, {4}), sm(DDP_F64, {1}),
-          si(DDP_F64, {1});
-      batch_norm::forward(group, options, {x.tensor, {}, {}, m.tensor, v.tensor, y.tensor, sm.tensor, si.tensor});
-      const double invstd = 1 / std::sqrt(4.001);
-      expect_near(y.get(1), 3 * invstd, 1e-14, "y");
-      expect(m.get(0) == 2 && v.get(0) == 4 && sm.get(0) == 2, "running statistics are used and kept");
-      Array dx(DDP_F64, {2, 1}), dweight(DDP_F32, {1}, {10});
-      options.accumulate = 1;
-      batch_norm::backward(group, options, {y.tensor, x.tensor, {}, sm.tensor, si.tensor, 2, dx.tensor, dweight.tensor, {}});
-      expect_near(dx.get(0), -invstd * invstd, 1e-14, "dx is dy * invstd");
-      expect_near(dweight.get(0), 10 + 10 / 4.001, 1e-5, "dweight was added");
-    }
-  });
+ddp_ranks_case_on(kThreePaths, run_on, without_training_nothing_is_sent, 2) {
+  ddp_batch_norm_options options = norm_options();
+  options.training = 0;
+  for (int i = 0; i < rank + 1; ++i) {  // another number of calls on each rank
+    Array x(DDP_F64, {2, 1}, {1, 5}), y(DDP_F64, {2, 1}), m(DDP_F32, {1}, {2}), v(DDP_F32, {1}, {4}), sm(DDP_F64, {1}),
+        si(DDP_F64, {1});
+    batch_norm::forward(group, options, {x.tensor, {}, {}, m.tensor, v.tensor, y.tensor, sm.tensor, si.tensor});
+    const double invstd = 1 / std::sqrt(4.001);
+    expect_near(y.get(1), 3 * invstd, 1e-14, "y");
+    expect(m.get(0) == 2 && v.get(0) == 4 && sm.get(0) == 2, "running statistics are used and kept");
+    Array dx(DDP_F64, {2, 1}), dweight(DDP_F32, {1}, {10});
+    options.accumulate = 1;
+    batch_norm::backward(group, options, {y.tensor, x.tensor, {}, sm.tensor, si.tensor, 2, dx.tensor, dweight.tensor, {}});
+    expect_near(dx.get(0), -invstd * invstd, 1e-14, "dx is dy * invstd");
+    expect_near(dweight.get(0), 10 + 10 / 4.001, 1e-5, "dweight was added");
+  }
 }
 
 ddp_case_on(kThreePaths, a_second_group_normalises_while_buckets_are_under_way) {
@@ -236,5 +220,3 @@ ddp_case_on(kThreePaths, a_second_group_normalises_while_buckets_are_under_way) 
       }
     });
 }
-
-}  // namespace

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of tests/README.md, "The rule of bits", on random models: whatever the sizes, limits, memory, marking orders and
 // threads are, a gradient is the naive sum in the tree, to the last bit. A failure names the seed of its combination.
-#include <algorithm>
-#include <numeric>
-#include <random>
-#include <thread>
 
 #include "conformance/lent_model.hpp"
 #include "model/gradients.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kCombinations = 20;  // for each of three paths and four world sizes: 240 in all
 
@@ -200,5 +193,3 @@ ddp_case_on(kThreePaths, random_models_keep_the_rule_of_one_rank) { random_model
 ddp_case_on(kThreePaths, random_models_keep_the_rule_of_two_ranks) { random_models_keep_the_rule(path, 2); }
 ddp_case_on(kThreePaths, random_models_keep_the_rule_of_three_ranks) { random_models_keep_the_rule(path, 3); }
 ddp_case_on(kThreePaths, random_models_keep_the_rule_of_four_ranks) { random_models_keep_the_rule(path, 4); }
-
-}  // namespace

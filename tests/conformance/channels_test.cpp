@@ -4,14 +4,9 @@
 // train alone.
 #include "group/channels.hpp"
 
-#include <signal.h>
-
 #include "conformance/pass_world.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options options_with(ddp_progress progress) {
   ddp_model_options options = model_options();
@@ -62,63 +57,51 @@ ddp_case_on(kEveryHostPath, passes_open_together_give_each_its_mean) {
       });
 }
 
-ddp_case_on(kEveryHostPath, a_model_inside_a_model) {
-  for (const int size : {2, 3})
-    run_on(path, size, [&](group::Group& group, int rank) {
-      PassWorld outer(group, Memory::kOwned), inner(group, Memory::kGroup);
-      for (int pass = 0; pass < 4; ++pass) {
-        outer.fill(rank, pass);
-        outer.model->begin_backward(DDP_PASS_REDUCE);
-        for (int32_t p = 7; p > 3; --p) outer.model->pass().mark_ready(p);
-        inner.model->begin_backward(DDP_PASS_REDUCE);
-        mark_all(inner, rank, kApart + pass);
-        inner.model->end_backward();
-        inner.expect_mean(size, kApart + pass, "the inner model");
-        for (int32_t p = 3; p >= 0; --p) outer.model->pass().mark_ready(p);
-        outer.model->end_backward();
-        outer.expect_mean(size, pass, "the outer model");
-      }
-    });
+ddp_ranks_case_on(kEveryHostPath, run_on, a_model_inside_a_model, 2, 3) {
+  PassWorld outer(group, Memory::kOwned), inner(group, Memory::kGroup);
+  for (int pass = 0; pass < 4; ++pass) {
+    outer.fill(rank, pass);
+    outer.model->begin_backward(DDP_PASS_REDUCE);
+    for (int32_t p = 7; p > 3; --p) outer.model->pass().mark_ready(p);
+    inner.run(rank, kApart + pass);
+    inner.expect_mean(group.size(), kApart + pass, "the inner model");
+    for (int32_t p = 3; p >= 0; --p) outer.model->pass().mark_ready(p);
+    outer.model->end_backward();
+    outer.expect_mean(group.size(), pass, "the outer model");
+  }
 }
 
 // This is not promised, but a rank that waits for one pass also works on the other.
-ddp_case_on(kEveryHostPath, passes_that_end_in_other_orders_help_each_other) {
-  run_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
-    PassWorld second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
-    for (int pass = 0; pass < 4; ++pass) {
-      first.model->begin_backward(DDP_PASS_REDUCE);
-      second.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(first, rank, pass);
-      mark_all(second, rank, kApart + pass);
-      (rank == 0 ? first : second).model->end_backward();
-      (rank == 0 ? second : first).model->end_backward();
-      first.expect_mean(3, pass, "the first model");
-      second.expect_mean(3, kApart + pass, "the second model");
-      group.barrier();
-    }
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, passes_that_end_in_other_orders_help_each_other, 3) {
+  PassWorld first(group, Memory::kOwned, options_with(DDP_PROGRESS_CALLER));
+  PassWorld second(group, Memory::kPrivate, options_with(DDP_PROGRESS_CALLER));
+  for (int pass = 0; pass < 4; ++pass) {
+    first.model->begin_backward(DDP_PASS_REDUCE);
+    second.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(first, rank, pass);
+    mark_all(second, rank, kApart + pass);
+    (rank == 0 ? first : second).model->end_backward();
+    (rank == 0 ? second : first).model->end_backward();
+    first.expect_mean(3, pass, "the first model");
+    second.expect_mean(3, kApart + pass, "the second model");
+    group.barrier();
+  }
 }
 
-ddp_case_on(kEveryHostPath, a_void_pass_leaves_the_other_alone) {
-  run_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld first(group, Memory::kOwned), second(group, Memory::kPrivate);
-    for (int pass = 0; pass < 3; ++pass) {
-      first.model->begin_backward(DDP_PASS_REDUCE);
-      second.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(second, rank, kApart + pass);
-      first.fill(rank, pass);
-      for (int32_t p = 7; p >= (rank == 1 ? 2 : 0); --p) first.model->pass().mark_ready(p);
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->end_backward(); });
-      expect_contains(text, "rank 1");
-      second.model->end_backward();
-      second.expect_mean(3, kApart + pass, "the other model");
-      first.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(first, rank, pass);
-      first.model->end_backward();
-      first.expect_mean(3, pass, "the same model again");
-    }
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, a_void_pass_leaves_the_other_alone, 3) {
+  PassWorld first(group, Memory::kOwned), second(group, Memory::kPrivate);
+  for (int pass = 0; pass < 3; ++pass) {
+    first.model->begin_backward(DDP_PASS_REDUCE);
+    second.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(second, rank, kApart + pass);
+    first.fill(rank, pass);
+    for (int32_t p = 7; p >= (rank == 1 ? 2 : 0); --p) first.model->pass().mark_ready(p);
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->end_backward(); }, {"rank 1"});
+    second.model->end_backward();
+    second.expect_mean(3, kApart + pass, "the other model");
+    first.run(rank, pass);
+    first.expect_mean(3, pass, "the same model again");
+  }
 }
 
 /// Two models with optimizers that step within passes that are open together; or one after the other.
@@ -147,92 +130,77 @@ std::string train(group::Group& group, const Ways& ways, bool together) {
   return first.bytes() + second.bytes();
 }
 
-ddp_case_on(kEveryHostPath, steps_have_the_bits_of_models_that_train_alone) {
-  for (const int size : {2, 3})
-    run_on(path, size, [&](group::Group& group, int) {
-      for (int way = 0; way < 8; ++way) {
-        Ways ways;
-        ways.shard = (way & 1) != 0;
-        ways.in_backward = (way & 2) != 0;
-        ways.max_norm = (way & 4) != 0 ? 3 : 0;
-        ways.unused = DDP_UNUSED_ERROR;
-        expect(train(group, ways, true) == train(group, ways, false), "the same bits, way " + std::to_string(way));
-      }
-    });
+ddp_ranks_case_on(kEveryHostPath, run_on, steps_have_the_bits_of_models_that_train_alone, 2, 3) {
+  for (int way = 0; way < 8; ++way) {
+    Ways ways;
+    ways.shard = (way & 1) != 0;
+    ways.in_backward = (way & 2) != 0;
+    ways.max_norm = (way & 4) != 0 ? 3 : 0;
+    ways.unused = DDP_UNUSED_ERROR;
+    expect(train(group, ways, true) == train(group, ways, false), "the same bits, way " + std::to_string(way));
+  }
 }
 
-ddp_case_on(kEveryHostPath, blocking_calls_are_refused_until_all_have_ended) {
-  run_on(path, 2, [&](group::Group& group, int rank) {
-    PassWorld first(group, Memory::kOwned), second(group, Memory::kOwned);
-    first.model->begin_backward(DDP_PASS_REDUCE);
-    second.model->begin_backward(DDP_PASS_REDUCE);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->begin_backward(DDP_PASS_REDUCE); }),
-                    "ddp_model_begin_backward: a backward pass is open");
-    mark_all(first, rank, 1);
-    mark_all(second, rank, 2);
-    first.model->end_backward();
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); }), "a backward pass is open");
-    second.model->end_backward();
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, blocking_calls_are_refused_until_all_have_ended, 2) {
+  PassWorld first(group, Memory::kOwned), second(group, Memory::kOwned);
+  first.model->begin_backward(DDP_PASS_REDUCE);
+  second.model->begin_backward(DDP_PASS_REDUCE);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { first.model->begin_backward(DDP_PASS_REDUCE); },
+               {"ddp_model_begin_backward: a backward pass is open"});
+  mark_all(first, rank, 1);
+  mark_all(second, rank, 2);
+  first.model->end_backward();
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); }, {"a backward pass is open"});
+  second.model->end_backward();
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, replicas_are_repaired_while_another_pass_is_open) {
-  run_on(path, 3, [&](group::Group& group, int rank) {
-    ddp_model_options options = model_options();
-    options.check_every = 1;
-    options.drift = DDP_DRIFT_RESEND;
-    PassWorld other(group, Memory::kOwned);
-    PassWorld checked(group, Memory::kOwned, options);
-    for (int pass = 0; pass < 3; ++pass) {
-      if (rank == 1) checked.values[4][8] += 1;
-      other.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(other, rank, pass);
-      checked.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(checked, rank, kApart + pass);
-      checked.model->end_backward();
-      expect_equal(checked.values[4][8], 4.0F, "repaired");
-      other.model->end_backward();
-      other.expect_mean(3, pass, "the pass that was open");
-    }
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, replicas_are_repaired_while_another_pass_is_open, 3) {
+  ddp_model_options options = model_options();
+  options.check_every = 1;
+  options.drift = DDP_DRIFT_RESEND;
+  PassWorld other(group, Memory::kOwned);
+  PassWorld checked(group, Memory::kOwned, options);
+  for (int pass = 0; pass < 3; ++pass) {
+    if (rank == 1) checked.values[4][8] += 1;
+    other.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(other, rank, pass);
+    checked.run(rank, kApart + pass);
+    expect_equal(checked.values[4][8], 4.0F, "repaired");
+    other.model->end_backward();
+    other.expect_mean(3, pass, "the pass that was open");
+  }
 }
 
-ddp_case_on(kEveryHostPath, channels_are_used_again) {
-  run_on(path, 2, [&](group::Group& group, int rank) {
-    const group::Channel first(group);
-    for (int round = 0; round < 12; ++round) {
-      const group::Channel second(group), third(group);
-      expect(first.number() == 0 && second.number() == 1 && third.number() == 2, "the lowest that is free");
-    }
-    // A rank may destroy a model before another does.
-    auto leaving = std::make_optional<group::Channel>(group);
-    if (rank == 0) leaving.reset();
-    expect_equal(group::Channel(group).number(), 2, "free on all ranks");
-    leaving.reset();
-    expect_equal(group::Channel(group).number(), 1, "free again");
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, channels_are_used_again, 2) {
+  const group::Channel first(group);
+  for (int round = 0; round < 12; ++round) {
+    const group::Channel second(group), third(group);
+    expect(first.number() == 0 && second.number() == 1 && third.number() == 2, "the lowest that is free");
+  }
+  // A rank may destroy a model before another does.
+  auto leaving = std::make_optional<group::Channel>(group);
+  if (rank == 0) leaving.reset();
+  expect_equal(group::Channel(group).number(), 2, "free on all ranks");
+  leaving.reset();
+  expect_equal(group::Channel(group).number(), 1, "free again");
 }
 
-ddp_case_on(kEveryHostPath, more_models_than_channels_share_the_first) {
-  run_on(path, 2, [&](group::Group& group, int rank) {
-    std::vector<std::unique_ptr<PassWorld>> worlds;
-    for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<PassWorld>(group, Memory::kPrivate));
-    for (int32_t m = 0; m < group::kMostModels; ++m) worlds[static_cast<size_t>(m)]->model->begin_backward(DDP_PASS_REDUCE);
-    PassWorld& last = *worlds.back();
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { last.model->begin_backward(DDP_PASS_REDUCE); }),
-                    "8 models of a group may have open passes");
-    for (int32_t m = 0; m < group::kMostModels; ++m) {
-      PassWorld& world = *worlds[static_cast<size_t>(m)];
-      mark_all(world, rank, m);
-      world.model->end_backward();
-      world.expect_mean(2, m, "model " + std::to_string(m));
-    }
-    last.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(last, rank, 9);
-    last.model->end_backward();
-    last.expect_mean(2, 9, "the last model");
-  });
+ddp_ranks_case_on(kEveryHostPath, run_on, more_models_than_channels_share_the_first, 2) {
+  std::vector<std::unique_ptr<PassWorld>> worlds;
+  for (int32_t m = 0; m <= group::kMostModels; ++m) worlds.push_back(std::make_unique<PassWorld>(group, Memory::kPrivate));
+  for (int32_t m = 0; m < group::kMostModels; ++m) worlds[static_cast<size_t>(m)]->model->begin_backward(DDP_PASS_REDUCE);
+  PassWorld& last = *worlds.back();
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { last.model->begin_backward(DDP_PASS_REDUCE); },
+               {"8 models of a group may have open passes"});
+  for (int32_t m = 0; m < group::kMostModels; ++m) {
+    PassWorld& world = *worlds[static_cast<size_t>(m)];
+    mark_all(world, rank, m);
+    world.model->end_backward();
+    world.expect_mean(2, m, "model " + std::to_string(m));
+  }
+  last.run(rank, 9);
+  last.expect_mean(2, 9, "the last model");
 }
 
 /// Rank 1 destroys a model whose pass is open, while another pass is open too.
@@ -307,5 +275,3 @@ ddp_case(a_killed_rank_is_named_over_shared_memory) { a_killed_rank_is_named(DDP
 ddp_case(a_killed_rank_is_named_over_gloo) {
   if (has_gloo()) a_killed_rank_is_named(DDP_BACKEND_GLOO);
 }
-
-}  // namespace

@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over shared memory with ranks as threads, against the naive sum over all ranks' inputs.
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "device/cpu/reduce.hpp"
-#include "group/group.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 5, 8};
 const int64_t kCounts[] = {0, 1, 2, 3, 7, 1000, 1025, 65537, 1000003};
@@ -122,22 +108,20 @@ ddp_case(different_calls_are_a_mismatch_on_every_rank) {
 }
 
 /// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
-ddp_case(many_small_collectives_of_all_kinds_follow_one_another) {
-  run_groups(3, [&](group::Group& group, int rank) {
-    for (int64_t i = 0; i < 600; ++i) {
-      if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
-      int64_t mine = i * 10 + rank;
-      int64_t all[3] = {};
-      group.all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(all, DDP_I64, 3));
-      for (int64_t peer = 0; peer < 3; ++peer) expect_equal(all[peer], i * 10 + peer, "gathered");
-      if (i % 3 == 0) group.barrier();
-      int64_t said = rank == i % 3 ? i : -1;
-      group.broadcast(flat_tensor(&said, DDP_I64, 1), static_cast<int32_t>(i % 3));
-      expect_equal(said, i, "broadcast");
-      group.all_reduce(flat_tensor(&mine, DDP_I64, 1), DDP_SUM);
-      expect_equal(mine, i * 30 + 3, "sum");
-    }
-  });
+ddp_ranks_case(run_groups, many_small_collectives_of_all_kinds_follow_one_another, 3) {
+  for (int64_t i = 0; i < 600; ++i) {
+    if (i % 97 == rank * 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep
+    int64_t mine = i * 10 + rank;
+    int64_t all[3] = {};
+    group.all_gather(flat_tensor(&mine, DDP_I64, 1), flat_tensor(all, DDP_I64, 3));
+    for (int64_t peer = 0; peer < 3; ++peer) expect_equal(all[peer], i * 10 + peer, "gathered");
+    if (i % 3 == 0) group.barrier();
+    int64_t said = rank == i % 3 ? i : -1;
+    group.broadcast(flat_tensor(&said, DDP_I64, 1), static_cast<int32_t>(i % 3));
+    expect_equal(said, i, "broadcast");
+    group.all_reduce(flat_tensor(&mine, DDP_I64, 1), DDP_SUM);
+    expect_equal(mine, i * 30 + 3, "sum");
+  }
 }
 
 ddp_case(a_rank_that_does_not_come_is_named) {
@@ -175,5 +159,3 @@ ddp_case(an_abort_wakes_a_waiting_rank) {
   });
   assert_int_equal(aborted.load(), 1);
 }
-
-}  // namespace

@@ -2,11 +2,7 @@
 // Ranks that make different collective calls learn it at once, on every transport, and a rank that is late is waited for.
 #include "support/different_calls.hpp"
 
-#include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 ddp_case_on((Paths{Path::kLocal, Path::kShm}), every_pair_of_different_calls_is_a_mismatch) {
   expect_mismatch(path, 2, all_pairs());
@@ -27,20 +23,18 @@ ddp_case_on((Paths{Path::kHosts}), some_pairs_with_two_ranks_on_each_host) {
 ddp_case_on(kThreePaths, a_late_rank_is_waited_for) { expect_patience(path); }
 
 /// A rank that computes inside its pass is not blocked, whatever its lane waits for.
-ddp_case(a_rank_that_computes_is_waited_for) {
-  run_groups(2, [](group::Group& group, int rank) {
-    CallWorld world(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), false);
-    model::Model& model = *world.threaded;
-    model.begin_backward(DDP_PASS_REDUCE);
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    model.pass().mark_ready(0);
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    model.pass().mark_ready(1);
-    model.pass().mark_ready(2);
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    model.end_backward();
-    group.barrier();
-  });
+ddp_ranks_case(run_groups, a_rank_that_computes_is_waited_for, 2) {
+  CallWorld world(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), false);
+  model::Model& model = *world.threaded;
+  model.begin_backward(DDP_PASS_REDUCE);
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  model.pass().mark_ready(0);
+  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  model.pass().mark_ready(1);
+  model.pass().mark_ready(2);
+  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  model.end_backward();
+  group.barrier();
 }
 
 /// The group continues: random calls, the same on all ranks, with pauses around the time after which ranks begin to tell
@@ -70,5 +64,3 @@ ddp_case(random_delays_are_no_mismatch) {
   for (std::thread& world : worlds) world.join();
   expect(text.empty(), text);
 }
-
-}  // namespace

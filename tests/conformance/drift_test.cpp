@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that drift apart: the periodic check finds them at the pass that was asked for, names them on every rank, and
 // makes them equal again with everything that belongs to them.
-#include <atomic>
 
 #include "conformance/pass_world.hpp"
-#include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "os/log.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
   ddp_model_options options = model_options();
@@ -23,55 +17,43 @@ ddp_model_options check_options(ddp_drift drift, int64_t every = 3) {
   return options;
 }
 
-void one_pass(PassWorld& world, int rank, int pass) {
-  world.fill(rank, pass);
-  world.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-  world.model->end_backward();
-}
-
 ddp_model_stats stats_of(const PassWorld& world) {
   ddp_model_stats stats{};
   world.model->replicas().fill(stats);
   return stats;
 }
 
-ddp_case_on(kThreePaths, the_third_pass_reports_what_differs) {
-  for (const int size : {2, 3, 4})
-    run_on(path, size, [size](group::Group& group, int rank) {
-      PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
-      for (int pass = 0; pass < 7; ++pass) {
-        if (pass == 4 && rank == 1) world.values[4][8999] += 1;
-        if (pass == 1) {  // accumulation is no pass of the count
-          world.model->begin_backward(DDP_PASS_ACCUMULATE);
-          world.model->end_backward();
-        }
-        if (pass != 5) {
-          one_pass(world, rank, pass);
-          continue;
-        }
-        const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(world, rank, pass); });
-        expect_contains(text, size > 2 ? "parameter \"p4\" is different on rank 1"
-                                       : "parameter \"p4\" differs between rank 0 and rank 1");
-        world.expect_mean(size, pass, "the pass itself is whole");
-      }
-      expect(stats_of(world).checks == 2 && stats_of(world).repairs == 0, "two comparisons");
-    });
+ddp_ranks_case_on(kThreePaths, run_on, the_third_pass_reports_what_differs, 2, 3, 4) {
+  PassWorld world(group, Memory::kOwned, check_options(DDP_DRIFT_REPORT));
+  for (int pass = 0; pass < 7; ++pass) {
+    if (pass == 4 && rank == 1) world.values[4][8999] += 1;
+    if (pass == 1) {  // accumulation is no pass of the count
+      world.model->begin_backward(DDP_PASS_ACCUMULATE);
+      world.model->end_backward();
+    }
+    if (pass != 5) {
+      world.run(rank, pass);
+      continue;
+    }
+    expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, pass); },
+                 {group.size() > 2 ? "parameter \"p4\" is different on rank 1"
+                                   : "parameter \"p4\" differs between rank 0 and rank 1"});
+    world.expect_mean(group.size(), pass, "the pass itself is whole");
+  }
+  expect(stats_of(world).checks == 2 && stats_of(world).repairs == 0, "two comparisons");
 }
 
-ddp_case_on(kThreePaths, buffers_may_differ_until_they_are_synchronised) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
-    float weight = 1, running = 2;
-    model.add_parameter("w", flat_tensor(&weight, DDP_F32, 1), nullptr);
-    model.add_buffer("running", flat_tensor(&running, DDP_F32, 1));
-    model.commit();
-    running = static_cast<float>(rank);
-    model.begin_backward(DDP_PASS_REDUCE);
-    model.pass().mark_ready(0);
-    model.end_backward();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }), "buffer \"running\"");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, buffers_may_differ_until_they_are_synchronised, 2) {
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), check_options(DDP_DRIFT_REPORT, 1));
+  float weight = 1, running = 2;
+  model.add_parameter("w", flat_tensor(&weight, DDP_F32, 1), nullptr);
+  model.add_buffer("running", flat_tensor(&running, DDP_F32, 1));
+  model.commit();
+  running = static_cast<float>(rank);
+  model.begin_backward(DDP_PASS_REDUCE);
+  model.pass().mark_ready(0);
+  model.end_backward();
+  expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }, {"buffer \"running\""});
 }
 
 std::atomic<int> logged{0};
@@ -97,7 +79,7 @@ struct Trainer {
     shared->replicas().keep_equal(ema);
   }
   void step(int rank, int pass) {
-    one_pass(world, rank, pass);
+    world.run(rank, pass);
     adam->step();
     ema->update();
   }
@@ -149,25 +131,18 @@ ddp_case_on(kThreePaths, the_majority_is_sent_again_with_all_that_belongs_to_it)
     });
 }
 
-ddp_case_on(kThreePaths, without_a_majority_nothing_is_sent) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
-    trained.world.values[0][0] = static_cast<float>(rank + 40);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { trained.step(rank, 0); });
-    expect_contains(text, "differs between rank 0 and rank 1");
-    expect(trained.world.values[0][0] == static_cast<float>(rank + 40), "untouched");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, without_a_majority_nothing_is_sent, 2) {
+  Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
+  trained.world.values[0][0] = static_cast<float>(rank + 40);
+  expect_error(DDP_ERROR_MISMATCH, [&] { trained.step(rank, 0); }, {"differs between rank 0 and rank 1"});
+  expect(trained.world.values[0][0] == static_cast<float>(rank + 40), "untouched");
 }
 
-ddp_case_on(kThreePaths, ranks_with_different_optimizers_are_refused) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
-    if (rank == 1) trained.ema.reset();
-    if (rank == 2) trained.world.values[0][0] = 9;
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { one_pass(trained.world, rank, 0); });
-    expect_contains(text, "rank 0 has adam with 16 tensors, ema with 8 tensors, rank 1 has adam with 16 tensors");
-    expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, ranks_with_different_optimizers_are_refused, 3) {
+  Trainer trained(group, check_options(DDP_DRIFT_RESEND, 1));
+  if (rank == 1) trained.ema.reset();
+  if (rank == 2) trained.world.values[0][0] = 9;
+  expect_error(DDP_ERROR_MISMATCH, [&] { trained.world.run(rank, 0); },
+               {"rank 0 has adam with 16 tensors, ema with 8 tensors, rank 1 has adam with 16 tensors"});
+  expect((trained.world.values[0][0] == 9) == (rank == 2), "untouched");
 }
-
-}  // namespace

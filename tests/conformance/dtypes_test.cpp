@@ -2,7 +2,6 @@
 // Complex numbers as elements: collectives, a model that trains and is saved, and the operations that are refused. (Mixed
 // dtypes in one model are part of bit_rule_test.cpp.)
 #include <complex>
-#include <cstring>
 
 #include "checkpoint/layout.hpp"
 #include "checkpoint/state.hpp"
@@ -11,13 +10,10 @@
 #include "optim/custom.hpp"
 #include "optim/ema.hpp"
 #include "optim/rules.hpp"
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_paths.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 template <class T>
 constexpr ddp_dtype kComplex = sizeof(T) == 4 ? DDP_C64 : DDP_C128;
@@ -54,16 +50,12 @@ void reduce_and_collect(group::Group& group, int rank) {
   values[0] = number<T>(rank, 3);
   group.broadcast(whole, size - 1);
   expect(values[0] == number<T>(size - 1, 3), "broadcast");
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.all_reduce(whole, DDP_MAX); }),
-                  "no minimum, maximum or product");
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.all_reduce(whole, DDP_MAX); }, {"no minimum, maximum or product"});
 }
 
-ddp_case_on(kThreePaths, collectives_take_complex_numbers) {
-  for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [](group::Group& group, int rank) {
-      reduce_and_collect<float>(group, rank);
-      reduce_and_collect<double>(group, rank);
-    });
+ddp_ranks_case_on(kThreePaths, run_on, collectives_take_complex_numbers, 1, 2, 3, 4) {
+  reduce_and_collect<float>(group, rank);
+  reduce_and_collect<double>(group, rank);
 }
 
 /// A model of pairs and one of complex numbers must go the same way to the last bit.
@@ -75,8 +67,7 @@ struct Twin {
 
   Twin(group::Group& group, bool is_complex) {
     for (size_t i = 0; i < value.size(); ++i) value[i] = {static_cast<float>(i), -static_cast<float>(i)};
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 64;
+    ddp_model_options options{.first_bucket_bytes = 64, .bucket_bytes = 64};
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     Tensor tensor = flat_tensor(value.data(), DDP_C64, 6);
     tensor.ndim = 2, tensor.shape[0] = 2, tensor.shape[1] = 3;
@@ -137,18 +128,12 @@ ddp_case(a_complex_tensor_of_another_program_loads) {
   });
 }
 
-ddp_case_on(kThreePaths, another_dtype_on_another_rank_is_named) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    float data[8] = {};
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
-      ddp_model_options options{};
-      options.first_bucket_bytes = options.bucket_bytes = 64;
-      return options;
-    }());
-    model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }),
-                    "\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, another_dtype_on_another_rank_is_named, 2) {
+  float data[8] = {};
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), [] {
+    ddp_model_options options{.first_bucket_bytes = 64, .bucket_bytes = 64};
+    return options;
+  }());
+  model.add_parameter("z", rank == 0 ? flat_tensor(data, DDP_C64, 2) : flat_tensor(data, DDP_F64, 2), nullptr);
+  expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); }, {"\"z\" C64 [2] on rank 0, but \"z\" F64 [2] on rank 1"});
 }
-
-}  // namespace

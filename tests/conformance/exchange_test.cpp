@@ -2,19 +2,11 @@
 // One exchange in all of its combinations, over shared memory with ranks as threads: sums, slices, values from their owners,
 // and the step of a sharded optimizer in one sweep, with inputs and outputs in any memory. The oracle adds by hand; values
 // are small integers, so sums are exact.
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 // One piece is larger than two chunks, so that it is cut and both slots of a stage are used again.
 const std::vector<int64_t> kCounts = {7, 150'001, 1, 40, 5'000};
@@ -123,123 +115,108 @@ void run(collective::BucketOperation& operation, bool is_void, bool polled) {
   operation.finish();
 }
 
-ddp_case(sums_come_to_all) {
-  for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](group::Group& group, int rank) {
-      const group::Channel channel(group);
-      if (size == 1) return;  // nothing to add
-      for (const bool in_reach : {true, false}) {
-        Arrays gradients(group, in_reach);
-        const auto operation = channel.prepare(spec_of(size, gradients));
-        for (int pass = 0; pass < 4; ++pass) {
-          gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
-          run(*operation, pass == 2 && rank == 0, pass == 1);
-          expect_all(gradients, "sum", [&](size_t piece, int64_t i) {
-            return pass == 2 || piece == kUnused ? gradient(rank, piece, i) : sum_of(size, piece, i);
-          });
-        }
-        group.barrier();
-      }
-    });
+ddp_ranks_case(run_groups, sums_come_to_all, 1, 2, 3, 5) {
+  const group::Channel channel(group);
+  if (group.size() == 1) return;  // nothing to add
+  for (const bool in_reach : {true, false}) {
+    Arrays gradients(group, in_reach);
+    const auto operation = channel.prepare(spec_of(group.size(), gradients));
+    for (int pass = 0; pass < 4; ++pass) {
+      gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
+      run(*operation, pass == 2 && rank == 0, pass == 1);
+      expect_all(gradients, "sum", [&](size_t piece, int64_t i) {
+        return pass == 2 || piece == kUnused ? gradient(rank, piece, i) : sum_of(group.size(), piece, i);
+      });
+    }
+    group.barrier();
+  }
 }
 
-ddp_case(owners_get_their_slice) {
-  for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](group::Group& group, int rank) {
-      const group::Channel channel(group);
-      const Ownership ownership = cut(size);
-      for (const bool in_reach : {true, false}) {
-        Arrays gradients(group, in_reach), counted(group, false);
-        Descent work(nullptr, counted);
-        collective::ExchangeSpec spec = spec_of(size, gradients);
-        spec.gives = false;
-        spec.ownership = &ownership;
-        spec.work = work.as_work();
-        const auto operation = channel.prepare(spec);
-        for (int pass = 0; pass < 3; ++pass) {
-          gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
-          work.seen = 0;
-          run(*operation, pass == 2 && rank == 0, pass == 1);
-          expect_equal(work.seen, pass == 2 ? 0 : ownership.count(rank) - count_of(ownership.parts(rank, kUnused)),
-                       "the work sees the own slice once");
-          for (const OwnedSpan& span : ownership.slice(rank))
-            for (int64_t i = span.first; i < span.first + span.count; ++i) {
-              const auto piece = static_cast<size_t>(span.piece);
-              const bool summed = pass != 2 && piece != kUnused && size > 1;
-              expect_equal(gradients.data[piece][i], summed ? sum_of(size, piece, i) : gradient(rank, piece, i),
-                           "sum of the own slice");
-            }
+ddp_ranks_case(run_groups, owners_get_their_slice, 1, 2, 3, 5) {
+  const group::Channel channel(group);
+  const Ownership ownership = cut(group.size());
+  for (const bool in_reach : {true, false}) {
+    Arrays gradients(group, in_reach), counted(group, false);
+    Descent work(nullptr, counted);
+    collective::ExchangeSpec spec = spec_of(group.size(), gradients);
+    spec.gives = false;
+    spec.ownership = &ownership;
+    spec.work = work.as_work();
+    const auto operation = channel.prepare(spec);
+    for (int pass = 0; pass < 3; ++pass) {
+      gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
+      work.seen = 0;
+      run(*operation, pass == 2 && rank == 0, pass == 1);
+      expect_equal(work.seen, pass == 2 ? 0 : ownership.count(rank) - count_of(ownership.parts(rank, kUnused)),
+                   "the work sees the own slice once");
+      for (const OwnedSpan& span : ownership.slice(rank))
+        for (int64_t i = span.first; i < span.first + span.count; ++i) {
+          const auto piece = static_cast<size_t>(span.piece);
+          const bool summed = pass != 2 && piece != kUnused && group.size() > 1;
+          expect_equal(gradients.data[piece][i], summed ? sum_of(group.size(), piece, i) : gradient(rank, piece, i),
+                       "sum of the own slice");
         }
-        group.barrier();
-      }
-    });
+    }
+    group.barrier();
+  }
 }
 
-ddp_case(values_come_from_their_owners) {
-  for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](group::Group& group, int rank) {
-      const group::Channel channel(group);
-      const Ownership ownership = cut(size);
-      for (const bool in_reach : {true, false})
-        for (const bool works : {true, false}) {
-          Arrays values(group, in_reach);
-          Descent work(nullptr, values);
-          collective::ExchangeSpec spec = spec_of(size, values);
-          spec.collects = false;
-          spec.ownership = &ownership;
-          if (works) spec.work = work.as_work();
-          const auto operation = channel.prepare(spec);
-          const auto owner_of = [&](size_t piece, int64_t i) {
-            for (int32_t owner = 0; owner < size; ++owner)
-              for (const OwnedSpan& span : ownership.parts(owner, static_cast<int32_t>(piece)))
-                if (i >= span.first && i < span.first + span.count) return owner;
-            return -1;
-          };
-          for (int pass = 0; pass < 3; ++pass) {
-            values.fill(
-                [&](size_t piece, int64_t i) { return old_value(piece, i) + (works ? 0 : static_cast<float>(rank)); });
-            run(*operation, pass == 2 && rank == 0, pass == 1);
-            expect_all(values, "value", [&](size_t piece, int64_t i) {
-              const bool given = pass != 2 && piece != kUnused;
-              const float now = works ? -1 : static_cast<float>(owner_of(piece, i));
-              const float before = works ? 0 : static_cast<float>(rank);
-              return old_value(piece, i) + (given ? now : before);
-            });
-          }
-          group.barrier();
-        }
-    });
+ddp_ranks_case(run_groups, values_come_from_their_owners, 1, 2, 3, 5) {
+  const group::Channel channel(group);
+  const Ownership ownership = cut(group.size());
+  for (const bool in_reach : {true, false})
+    for (const bool works : {true, false}) {
+      Arrays values(group, in_reach);
+      Descent work(nullptr, values);
+      collective::ExchangeSpec spec = spec_of(group.size(), values);
+      spec.collects = false;
+      spec.ownership = &ownership;
+      if (works) spec.work = work.as_work();
+      const auto operation = channel.prepare(spec);
+      const auto owner_of = [&](size_t piece, int64_t i) {
+        for (int32_t owner = 0; owner < group.size(); ++owner)
+          for (const OwnedSpan& span : ownership.parts(owner, static_cast<int32_t>(piece)))
+            if (i >= span.first && i < span.first + span.count) return owner;
+        return -1;
+      };
+      for (int pass = 0; pass < 3; ++pass) {
+        values.fill([&](size_t piece, int64_t i) { return old_value(piece, i) + (works ? 0 : static_cast<float>(rank)); });
+        run(*operation, pass == 2 && rank == 0, pass == 1);
+        expect_all(values, "value", [&](size_t piece, int64_t i) {
+          const bool given = pass != 2 && piece != kUnused;
+          const float now = works ? -1 : static_cast<float>(owner_of(piece, i));
+          const float before = works ? 0 : static_cast<float>(rank);
+          return old_value(piece, i) + (given ? now : before);
+        });
+      }
+      group.barrier();
+    }
 }
 
 /// Gradients and values each in reach or not; also a list of which only a part is.
-ddp_case(a_step_is_one_sweep) {
-  for (const int size : {1, 2, 3, 5})
-    run_groups(size, [&](group::Group& group, int rank) {
-      const group::Channel channel(group);
-      const Ownership ownership = cut(size);
-      for (int place = 0; place < 8; ++place) {
-        Arrays gradients(group, (place & 1) != 0), values(group, (place & 2) != 0), elsewhere(group, (place & 1) == 0);
-        if ((place & 4) != 0) std::swap(gradients.data[1], elsewhere.data[1]);
-        Descent work(&gradients, values);
-        collective::ExchangeSpec spec = spec_of(size, gradients);
-        spec.outputs = values.pieces();
-        spec.ownership = &ownership;
-        spec.work = work.as_work();
-        const auto operation = channel.prepare(spec);
-        values.fill(old_value);
-        int steps = 0;
-        for (int pass = 0; pass < 4; ++pass) {
-          gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
-          run(*operation, pass == 2 && rank == 0, pass == 1);
-          if (pass != 2) ++steps;
-          expect_all(values, "value after the step", [&](size_t piece, int64_t i) {
-            return old_value(piece, i) - (piece == kUnused ? 0 : static_cast<float>(steps) * sum_of(size, piece, i));
-          });
-        }
-        if ((place & 4) != 0) std::swap(gradients.data[1], elsewhere.data[1]);
-        group.barrier();
-      }
-    });
+ddp_ranks_case(run_groups, a_step_is_one_sweep, 1, 2, 3, 5) {
+  const group::Channel channel(group);
+  const Ownership ownership = cut(group.size());
+  for (int place = 0; place < 8; ++place) {
+    Arrays gradients(group, (place & 1) != 0), values(group, (place & 2) != 0), elsewhere(group, (place & 1) == 0);
+    if ((place & 4) != 0) std::swap(gradients.data[1], elsewhere.data[1]);
+    Descent work(&gradients, values);
+    collective::ExchangeSpec spec = spec_of(group.size(), gradients);
+    spec.outputs = values.pieces();
+    spec.ownership = &ownership;
+    spec.work = work.as_work();
+    const auto operation = channel.prepare(spec);
+    values.fill(old_value);
+    int steps = 0;
+    for (int pass = 0; pass < 4; ++pass) {
+      gradients.fill([&](size_t piece, int64_t i) { return gradient(rank, piece, i); });
+      run(*operation, pass == 2 && rank == 0, pass == 1);
+      if (pass != 2) ++steps;
+      expect_all(values, "value after the step", [&](size_t piece, int64_t i) {
+        return old_value(piece, i) - (piece == kUnused ? 0 : static_cast<float>(steps) * sum_of(group.size(), piece, i));
+      });
+    }
+    if ((place & 4) != 0) std::swap(gradients.data[1], elsewhere.data[1]);
+    group.barrier();
+  }
 }
-
-}  // namespace

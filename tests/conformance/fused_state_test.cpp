@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of sharded optimizers: written from any number of ranks, they are the files of an ordinary optimizer, and any
 // number of ranks continues from them with the same bits, sharded or not.
-#include <cstdlib>
-#include <fstream>
 
 #include "checkpoint/state.hpp"
-#include "model/optimizer_slot.hpp"
-#include "support/rule_options.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Gradients that do not depend on the rank, so that the mean is the same on any number of ranks (counts that are powers of
 /// two).
@@ -66,23 +59,17 @@ ddp_case_on(kThreePaths, a_sharded_checkpoint_is_an_ordinary_one_and_loads_anywh
   }
 }
 
-ddp_case(a_sharded_optimizer_has_no_state_before_commit) {
-  run_groups(2, [](group::Group& group, int) {
-    ddp_model_options model_options{};
-    model_options.first_bucket_bytes = model_options.bucket_bytes = 1000;
-    const auto model =
-        std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options);
-    std::vector<float> value(3);
-    model->add_parameter("w", flat_tensor(value.data(), DDP_F32, 3), nullptr);
-    AdamOptions options;
-    options.shard = 1;
-    const auto optimizer = std::make_shared<optim::Adam>(model, options, options);
-    model->optimizer_slot().attach(optimizer);
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)optimizer->state_tensors(); });
-    expect_contains(text, "ddp_model_commit");
-    model->commit();
-    expect_equal(optimizer->state_tensors().size(), size_t{2}, "tensors");
-  });
+ddp_ranks_case(run_groups, a_sharded_optimizer_has_no_state_before_commit, 2) {
+  ddp_model_options model_options{.first_bucket_bytes = 1000, .bucket_bytes = 1000};
+  const auto model =
+      std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options);
+  std::vector<float> value(3);
+  model->add_parameter("w", flat_tensor(value.data(), DDP_F32, 3), nullptr);
+  AdamOptions options;
+  options.shard = 1;
+  const auto optimizer = std::make_shared<optim::Adam>(model, options, options);
+  model->optimizer_slot().attach(optimizer);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)optimizer->state_tensors(); }, {"ddp_model_commit"});
+  model->commit();
+  expect_equal(optimizer->state_tensors().size(), size_t{2}, "tensors");
 }
-
-}  // namespace

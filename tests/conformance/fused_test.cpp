@@ -2,19 +2,10 @@
 // Fused and sharded updates give the bits of an ordinary optimizer, on every path, with parameters and gradients in any
 // memory; a pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
 // unit/optim/optimizer_test.cpp.
-#include <csignal>
 
-#include "model/gradients.hpp"
-#include "model/optimizer_slot.hpp"
 #include "model/uneven.hpp"
-#include "parts/hooks/hook_bucket.hpp"
-#include "parts/model_pass.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 
@@ -91,13 +82,7 @@ ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) 
   for (const Home home : {Home::kOfPath, Home::kBoth}) {
     if (home == Home::kBoth && path != Path::kGpu) continue;
     for (int policy = 0; policy < 5; ++policy) {
-      Ways ways;
-      ways.home = home;
-      ways.shapes = kMixedShapes;
-      ways.dtypes = kMixedDtypes;
-      ways.first_bucket_bytes = 4'000;
-      ways.bucket_bytes = 16'000;
-      ways.owned_grads = false;
+      Ways ways = mixed_ways(home);
       ways.master_weights = policy == 1 || policy == 3;
       ways.clip_value = policy == 1 ? 5 : 0;
       ways.max_norm = policy == 2 || policy == 3 ? 40 : 0;
@@ -110,27 +95,25 @@ ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) 
 }
 
 /// Of the step and its work afterwards, wherever the skipping rank's tensors are.
-ddp_case_on(kThreeAndGpus, a_rank_that_skips_a_pass_takes_part_in_its_step) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    for (int way = 0; way < 4; ++way) {
-      Ways ways, plain;
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
-      plain.home = Home::kHost;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
-      for (int step = 0; step < kSteps; ++step) {
-        for (Training* const each : {&world, &other}) {
-          each->fill(rank, step);
-          if (step == 2 && rank == 0)
-            skip_backward(*each->model, each->stream());
-          else
-            each->reduce();
-          each->step();
-        }
-        expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_rank_that_skips_a_pass_takes_part_in_its_step, 2) {
+  for (int way = 0; way < 4; ++way) {
+    Ways ways, plain;
+    ways.shard = (way & 1) != 0;
+    ways.in_backward = (way & 2) != 0;
+    plain.home = Home::kHost;
+    Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+    for (int step = 0; step < kSteps; ++step) {
+      for (Training* const each : {&world, &other}) {
+        each->fill(rank, step);
+        if (step == 2 && rank == 0)
+          skip_backward(*each->model, each->stream());
+        else
+          each->reduce();
+        each->step();
       }
+      expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
     }
-  });
+  }
 }
 
 /// Staged gradients are sent with half the bytes, also where only slices are wanted.
@@ -163,30 +146,28 @@ ddp_case_on(kThreePaths, sixteen_bits_halve_what_a_sharded_pass_sends) {
   });
 }
 
-ddp_case_on(kThreeAndGpus, a_clipped_step_is_that_of_gradients_scaled_by_hand) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways clipped;
-    clipped.shard = true;
-    clipped.max_norm = 5;
-    Training world(group, Rule::kSgd, clipped);
-    Ways on_host;
-    on_host.home = Home::kHost;
-    Training plain(group, Rule::kSgd, on_host);
-    for (int step = 0; step < 3; ++step) {
-      world.pass(rank, step);
-      const double seen = world.model->gradients().norm(2, world.stream());
-      plain.pass(rank, step);
-      const double norm = plain.model->gradients().norm(2);
-      expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
-      for (const double p : {1.0, std::numeric_limits<double>::infinity()})
-        expect(world.model->gradients().norm(p, world.stream()) == plain.model->gradients().norm(p), "so are other norms");
-      plain.model->gradients().scale(5 / (norm + 1e-6));
-      plain.step();
-      world.step();
-      expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
-      expect(world.bytes() == plain.bytes(), "clipping is scaling");
-    }
-  });
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_clipped_step_is_that_of_gradients_scaled_by_hand, 3) {
+  Ways clipped;
+  clipped.shard = true;
+  clipped.max_norm = 5;
+  Training world(group, Rule::kSgd, clipped);
+  Ways on_host;
+  on_host.home = Home::kHost;
+  Training plain(group, Rule::kSgd, on_host);
+  for (int step = 0; step < 3; ++step) {
+    world.pass(rank, step);
+    const double seen = world.model->gradients().norm(2, world.stream());
+    plain.pass(rank, step);
+    const double norm = plain.model->gradients().norm(2);
+    expect(seen == norm && norm > 5, "the norm of slices is that of the whole gradient");
+    for (const double p : {1.0, std::numeric_limits<double>::infinity()})
+      expect(world.model->gradients().norm(p, world.stream()) == plain.model->gradients().norm(p), "so are other norms");
+    plain.model->gradients().scale(5 / (norm + 1e-6));
+    plain.step();
+    world.step();
+    expect(world.optimizer->grad_norm() == norm, "the optimizer tells the norm");
+    expect(world.bytes() == plain.bytes(), "clipping is scaling");
+  }
 }
 
 ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
@@ -208,120 +189,125 @@ ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
   });
 }
 
+/// body(group, rank, ways) with and without shard: the usual model on 3 ranks; on GPUs also one of all types with master
+/// weights on 2 ranks, on the GPU or some of it in host memory, elsewhere one whose values libddp keeps.
+void run_each_model(Path path, const std::function<void(group::Group&, int, const Ways&)>& body) {
+  std::vector<Ways> all(1);
+  if (path == Path::kGpu) {
+    for (const Home home : {Home::kGpu, Home::kBoth}) all.push_back(mixed_ways(home)), all.back().master_weights = true;
+  } else {
+    all.emplace_back().own_values = true;
+    all.back().shapes = {900, 64, 5000, 0, 70'001, 7, 33'000, 1024};
+  }
+  for (Ways& ways : all)
+    for (const bool shard : {false, true}) {
+      ways.shard = shard;
+      run_on(path, ways.dtypes.empty() ? 3 : 2, [&](group::Group& group, int rank) { body(group, rank, ways); });
+    }
+}
+
 ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
-  for (const bool shard : {false, true})
-    run_on(path, 3, [shard](group::Group& group, int rank) {
-      Ways ways;
-      ways.in_backward = true;
-      ways.shard = shard;
-      ways.unused = DDP_UNUSED_ERROR;
-      ways.values_in_group = shard;
-      Training world(group, Rule::kAdamW, ways);
-      Training other(group, Rule::kAdamW, [] {
-        Ways plain;
-        plain.home = Home::kHost;
-        plain.unused = DDP_UNUSED_ERROR;
-        return plain;
-      }());
-      for (int step = 0; step < 5; ++step) {
-        const bool fails = step == 1 || step == 3;
-        const std::string before = world.bytes();
-        world.fill(rank, step);
-        if (fails) {
-          // The last bucket misses a gradient on one rank, when the first ones have been updated.
-          const std::string text = expect_error(
-              DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
-          expect_contains(text, "rank 1 did not mark \"p0\"");
-          expect(world.bytes() == before, "the parameters are as before the pass");
-          continue;
-        }
-        world.reduce();
-        world.step();
-        other.train(rank, step);
-        expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
-      }
-    });
-}
-
-ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
-  for (const bool shard : {false, true})
-    run_on(path, 3, [shard](group::Group& group, int rank) {
-      Ways ways;
-      ways.shard = shard;
-      ways.nonfinite = DDP_NONFINITE_SKIP;
-      Training world(group, Rule::kAdamW, ways);
-      world.train(rank, 0);
+  run_each_model(path, [](group::Group& group, int rank, const Ways& base) {
+    Ways ways = base, plain = base;
+    ways.in_backward = true;
+    ways.unused = plain.unused = DDP_UNUSED_ERROR;
+    ways.values_in_group = base.shard && base.dtypes.empty() && !base.own_values;
+    plain.home = Home::kHost;
+    plain.shard = false;
+    Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
+    for (int step = 0; step < 5; ++step) {
+      const bool fails = step == 1 || step == 3;
       const std::string before = world.bytes();
-      world.fill(rank, 1);
-      if (rank == 2) world.set_grad(6, 19'999, std::numeric_limits<double>::quiet_NaN());
-      world.reduce();
-      world.step();
-      expect(world.bytes() == before, "a skipped step changes nothing");
-      expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
-      expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
-
-      world.ways.nonfinite = DDP_NONFINITE_FAIL;
-      world.optimizers.clear();
-      world.optimizer.reset();
-      world.make_optimizer(Rule::kAdamW);
-      world.fill(rank, 2);
-      if (rank == 0) world.set_grad(4, 1, std::numeric_limits<double>::infinity());
-      world.reduce();
-      const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
-      expect_contains(text, "\"p4\"");
-      expect_same_everywhere(group, text, "the text");
-      expect(world.bytes() == before, "a failed step changes nothing");
-    });
-}
-
-ddp_case_on(kThreeAndGpus, a_loss_scale_adapts_alike_and_leaves_the_bits) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.shard = true;
-    Training world(group, Rule::kAdamW, ways);
-    Ways on_host;
-    on_host.home = Home::kHost;
-    Training plain(group, Rule::kAdamW, on_host);
-    world.set_loss_scale(1024, 2);
-    double wanted = 1024;
-    for (int step = 0; step < 6; ++step) {
-      expect_equal(world.optimizer->loss_scale(), wanted, "the scale");
-      world.scale = wanted;
       world.fill(rank, step);
-      if (step == 3) world.set_grad(2, 0, std::numeric_limits<double>::infinity());
-      world.reduce();
-      world.step();
-      if (step == 3) {
-        wanted /= 2;
+      if (fails) {
+        // The last bucket misses a gradient on one rank, when the first ones have been updated.
+        expect_error(DDP_ERROR_INVALID_STATE,
+                     [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
+                     {"rank 1 did not mark \"p0\""});
+        expect(world.bytes() == before, "the parameters are as before the pass");
         continue;
       }
-      if (step == 1 || step == 5) wanted *= 2;
-      plain.train(rank, step);
-      expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
+      world.reduce();
+      world.step();
+      other.train(rank, step);
+      expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
     }
-    expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
   });
 }
 
-ddp_case_on(kThreeAndGpus, steps_and_passes_must_alternate_with_in_backward) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.in_backward = true;
-    Training world(group, Rule::kSgd, ways);
-    world.pass(rank, 0);
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
-    expect_contains(text, "ddp_optimizer_step");
+ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
+  run_each_model(path, [](group::Group& group, int rank, const Ways& base) {
+    Ways ways = base;
+    ways.nonfinite = DDP_NONFINITE_SKIP;
+    Training world(group, Rule::kAdamW, ways);
+    world.train(rank, 0);
+    const std::string before = world.bytes();
+    world.fill(rank, 1);
+    const size_t bad = base.dtypes.empty() ? 6 : 7;
+    if (rank == group.size() - 1)
+      world.set_grad(static_cast<int32_t>(bad), world.count(bad) - 1, std::numeric_limits<double>::quiet_NaN());
+    world.reduce();
     world.step();
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
-    world.mark();
-    world.model->end_backward(world.stream());
+    expect(world.bytes() == before, "a skipped step changes nothing");
+    expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
+    expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
+
+    world.ways.nonfinite = DDP_NONFINITE_FAIL;
+    world.optimizers.clear();
+    world.optimizer.reset();
+    world.make_optimizer(Rule::kAdamW);
+    world.fill(rank, 2);
+    if (rank == 0) world.set_grad(4, world.count(4) - 1, std::numeric_limits<double>::infinity());
+    world.reduce();
+    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); }, {"\"p4\""});
+    expect_same_everywhere(group, text, "the text");
+    expect(world.bytes() == before, "a failed step changes nothing");
+  });
+}
+
+ddp_ranks_case_on(kThreeAndGpus, run_on, a_loss_scale_adapts_alike_and_leaves_the_bits, 2) {
+  Ways ways;
+  ways.shard = true;
+  Training world(group, Rule::kAdamW, ways);
+  Ways on_host;
+  on_host.home = Home::kHost;
+  Training plain(group, Rule::kAdamW, on_host);
+  world.set_loss_scale(1024, 2);
+  double wanted = 1024;
+  for (int step = 0; step < 6; ++step) {
+    expect_equal(world.optimizer->loss_scale(), wanted, "the scale");
+    world.scale = wanted;
+    world.fill(rank, step);
+    if (step == 3) world.set_grad(2, 0, std::numeric_limits<double>::infinity());
+    world.reduce();
     world.step();
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
-      world.model->optimizer_slot().attach(
-          std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
-    });
+    if (step == 3) {
+      wanted /= 2;
+      continue;
+    }
+    if (step == 1 || step == 5) wanted *= 2;
+    plain.train(rank, step);
+    expect(world.bytes() == plain.bytes(), "a scale that is a power of two changes no bit");
+  }
+  expect_equal(world.optimizer->skipped_count(), int64_t{1}, "skipped");
+}
+
+ddp_ranks_case_on(kThreeAndGpus, run_on, steps_and_passes_must_alternate_with_in_backward, 2) {
+  Ways ways;
+  ways.in_backward = true;
+  Training world(group, Rule::kSgd, ways);
+  world.pass(rank, 0);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); }, {"ddp_optimizer_step"});
+  world.step();
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.optimizer->set_rate(1); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); });
+  world.mark();
+  world.model->end_backward(world.stream());
+  world.step();
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] {
+    world.model->optimizer_slot().attach(
+        std::make_shared<optim::Sgd>(world.model, optim::default_sgd_options(), optim::default_optimizer_options()));
   });
 }
 
@@ -351,14 +337,15 @@ ddp_case_on(kThreePaths, a_rank_that_dies_before_it_publishes_is_named) {
     Ways ways;
     ways.shard = true;
     Training world(*group, Rule::kAdamW, ways);
-    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] {
-      for (int step = 0; step < 10; ++step) {
-        world.pass(rank, step);
-        if (rank == 1 && step == 3) (void)raise(SIGKILL);
-        world.step();
-      }
-    });
-    expect_contains(text, "rank 1");
+    const std::string text = expect_error(DDP_ERROR_PEER_FAILED,
+                                          [&] {
+                                            for (int step = 0; step < 10; ++step) {
+                                              world.pass(rank, step);
+                                              if (rank == 1 && step == 3) (void)raise(SIGKILL);
+                                              world.step();
+                                            }
+                                          },
+                                          {"rank 1"});
     return text;
   });
   expect_success_of(procs, {0, 2});
@@ -374,5 +361,3 @@ ddp_case_on(kThreePaths, a_rank_that_dies_before_it_publishes_is_named) {
                   });
   return true;
 }();
-
-}  // namespace

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between hosts the values of a sharded step within the pass are sent after the reduction of their bucket, while gradients
 // of later buckets are still to come. fused_test.cpp holds the bits.
-#include <signal.h>
 
-#include <chrono>
-#include <thread>
-
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kFirst = 6;  // it and each later parameter are buckets of their own, in which every rank owns something
 
@@ -40,42 +33,37 @@ void wait_for_calls(const Training& world, int more_than) {
 
 const Paths kBetweenHosts = {Path::kGloo, Path::kHosts};
 
-ddp_case_on(kBetweenHosts, a_bucket_is_updated_while_the_pass_is_open) {
-  for (const int size : {3, 4})
-    run_on(path, size, [&](group::Group& group, int rank) {
-      Training world(group, Rule::kMomentum, in_backward());
-      const auto last = static_cast<int32_t>(world.values.size());
-      for (int step = 0; step < 4; ++step) {
-        world.fill(rank, step);
-        const int before = world.own.calls.load();
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        mark(world, last, kFirst);
-        if (step > 0) wait_for_calls(world, before);  // the first pass is an ordinary one
-        mark(world, kFirst, 0);
-        world.model->end_backward();
-        world.optimizer->step();
-      }
-      expect_same_everywhere(group, world.bytes(), "the model");
-    });
+ddp_ranks_case_on(kBetweenHosts, run_on, a_bucket_is_updated_while_the_pass_is_open, 3, 4) {
+  Training world(group, Rule::kMomentum, in_backward());
+  const auto last = static_cast<int32_t>(world.values.size());
+  for (int step = 0; step < 4; ++step) {
+    world.fill(rank, step);
+    const int before = world.own.calls.load();
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    mark(world, last, kFirst);
+    if (step > 0) wait_for_calls(world, before);  // the first pass is an ordinary one
+    mark(world, kFirst, 0);
+    world.model->end_backward();
+    world.optimizer->step();
+  }
+  expect_same_everywhere(group, world.bytes(), "the model");
 }
 
 /// Buckets that need direct exchanges of several segments.
-ddp_case_on(kBetweenHosts, large_buckets_have_the_bits_of_the_ordinary_step) {
-  run_on(path, 4, [](group::Group& group, int rank) {
-    const auto train = [&](bool divided) {
-      Ways ways;
-      ways.shard = ways.in_backward = divided;
-      ways.unused = DDP_UNUSED_ERROR;
-      ways.shapes = {7, 1'300'000, 700'000, 900};
-      ways.bucket_bytes = int64_t{3} << 20;
-      Training world(group, Rule::kAdamW, ways);
-      for (int step = 0; step < 3; ++step) {
-        world.train(rank, step);
-      }
-      return world.bytes();
-    };
-    expect(train(true) == train(false), "the bits");
-  });
+ddp_ranks_case_on(kBetweenHosts, run_on, large_buckets_have_the_bits_of_the_ordinary_step, 4) {
+  const auto train = [&](bool divided) {
+    Ways ways;
+    ways.shard = ways.in_backward = divided;
+    ways.unused = DDP_UNUSED_ERROR;
+    ways.shapes = {7, 1'300'000, 700'000, 900};
+    ways.bucket_bytes = int64_t{3} << 20;
+    Training world(group, Rule::kAdamW, ways);
+    for (int step = 0; step < 3; ++step) {
+      world.train(rank, step);
+    }
+    return world.bytes();
+  };
+  expect(train(true) == train(false), "the bits");
 }
 
 /// Rank 1 dies when values of the first buckets have been given.
@@ -107,5 +95,3 @@ ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
     expect_contains(result.text, "rank 1");
   }
 }
-
-}  // namespace

@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // DDP_GUARD_VALUES=1: values that come late have the bits of the ordinary path, a wait gives access to them, and a program
 // that reads or writes one before ends by a fault. What libddp itself reads is waited for.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdlib>
 
 #include "model/late_values.hpp"
-#include "model/replicas.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kLarge = 6;  // of kFusedShapes: some pages
 constexpr int32_t kSmall = 0;  // less than a page
@@ -86,5 +76,3 @@ ddp_case_on(kThreePaths, a_missing_wait_faults) {
 }
 
 ddp_before_cases(setenv("DDP_GUARD_VALUES", "1", 1));
-
-}  // namespace

@@ -3,14 +3,8 @@
 #include "conformance/hook_world.hpp"
 #include "conformance/powersgd_world.hpp"
 #include "model/average.hpp"
-#include "model/replicas.hpp"
-#include "model/uneven.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A model of matrices with SGD.
 struct HookTrainer : Training {
@@ -54,49 +48,44 @@ std::vector<parts::Hook> all_hooks() {
           extra::powersgd_hook(powersgd_options(2))};
 }
 
-ddp_case_on(kEveryHostPath, every_way_of_an_optimizer_gives_the_same_parameters) {
-  for (const int size : {1, 3})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      for (const parts::Hook& hook : all_hooks()) {
-        std::string plain;
-        for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
-          HookTrainer trainer(group, hook, shard, in_backward);
-          for (int pass = 0; pass < 4; ++pass) {
-            trainer.backward(rank, pass);
-            trainer.optimizer->step();
-          }
-          trainer.model->replicas().check();
-          if (plain.empty()) plain = trainer.bytes();
-          trainer.expect_same(plain, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : ""));
-        }
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, every_way_of_an_optimizer_gives_the_same_parameters, 1, 3) {
+  for (const parts::Hook& hook : all_hooks()) {
+    std::string plain;
+    for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+      HookTrainer trainer(group, hook, shard, in_backward);
+      for (int pass = 0; pass < 4; ++pass) {
+        trainer.backward(rank, pass);
+        trainer.optimizer->step();
       }
-      group.barrier();
-    });
+      trainer.model->replicas().check();
+      if (plain.empty()) plain = trainer.bytes();
+      trainer.expect_same(plain, hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : ""));
+    }
+  }
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, a_failed_hook_leaves_the_parameters_as_they_were) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}}) {
-      bool fails = false;
-      HookTrainer trainer(group, callback([&](parts::HookBucket& bucket) {
-                            average(bucket);
-                            if (fails && rank == 2 && bucket.is_last()) throw Error(DDP_ERROR_CALLBACK, "at the very end");
-                          }),
-                          shard, in_backward);
-      trainer.backward(rank, 0);
-      trainer.optimizer->step();
-      const std::string before = trainer.bytes();
-      fails = true;
-      expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { trainer.backward(rank, 1); }), "at the very end");
-      trainer.expect_same(before, "after the failed pass");
-      fails = false;
-      trainer.backward(rank, 2);
-      trainer.optimizer->step();
-      trainer.model->replicas().check();
-      expect(trainer.bytes() != before, "training goes on");
-    }
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_failed_hook_leaves_the_parameters_as_they_were, 3) {
+  for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}}) {
+    bool fails = false;
+    HookTrainer trainer(group, callback([&](parts::HookBucket& bucket) {
+                          average(bucket);
+                          if (fails && rank == 2 && bucket.is_last()) throw Error(DDP_ERROR_CALLBACK, "at the very end");
+                        }),
+                        shard, in_backward);
+    trainer.backward(rank, 0);
+    trainer.optimizer->step();
+    const std::string before = trainer.bytes();
+    fails = true;
+    expect_error(DDP_ERROR_CALLBACK, [&] { trainer.backward(rank, 1); }, {"at the very end"});
+    trainer.expect_same(before, "after the failed pass");
+    fails = false;
+    trainer.backward(rank, 2);
+    trainer.optimizer->step();
+    trainer.model->replicas().check();
+    expect(trainer.bytes() != before, "training goes on");
+  }
+  group.barrier();
 }
 
 /// What makes a pass void in step `pass`; 0: nothing.
@@ -104,54 +93,48 @@ int kind_of_void(int pass) { return pass == 0 ? 1 : pass == 2 ? 2 : pass == 3 ? 
 
 /// Passes that a rank does not finish, and are made again, leave no trace: hooks, moments, values and counts have the bits
 /// of a run without them.
-ddp_case_on(kEveryHostPath, a_void_pass_that_is_made_again_leaves_no_trace) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    std::vector<parts::Hook> hooks = all_hooks();
-    hooks.push_back(parts::Hook{});
-    for (const bool warm_start : {true, false}) {
-      ddp_powersgd_options options = powersgd_options(1);
-      options.warm_start = warm_start ? 1 : 0;
-      options.start_pass = 2;
-      hooks.push_back(extra::powersgd_hook(options));
-    }
-    for (const parts::Hook& hook : hooks)
-      for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
-        HookTrainer clean(group, hook, shard, in_backward), broken(group, hook, shard, in_backward);
-        for (int pass = 0; pass < 6; ++pass) {
-          clean.backward(rank, pass);
-          clean.optimizer->step();
-          if (const int kind = kind_of_void(pass); kind > 0) {
-            broken.begin_void(rank, pass + 100, kind);
-            (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { broken.optimizer->step(); });
-          }
-          broken.backward(rank, pass);
-          broken.optimizer->step();
-          broken.expect_same(clean.bytes(), hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : "") +
-                                                ", pass " + std::to_string(pass));
-          expect_equal(broken.optimizer->step_count(), clean.optimizer->step_count(), "steps");
-        }
-      }
-    group.barrier();
-  });
-}
-
-ddp_case_on(kEveryHostPath, local_passes_step_alike_in_backward) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    std::string plain;
-    for (const bool in_backward : {false, true}) {
-      HookTrainer trainer(group, parts::Hook{}, false, in_backward);
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_void_pass_that_is_made_again_leaves_no_trace, 3) {
+  std::vector<parts::Hook> hooks = all_hooks();
+  hooks.push_back(parts::Hook{});
+  for (const bool warm_start : {true, false}) {
+    ddp_powersgd_options options = powersgd_options(1);
+    options.warm_start = warm_start ? 1 : 0;
+    options.start_pass = 2;
+    hooks.push_back(extra::powersgd_hook(options));
+  }
+  for (const parts::Hook& hook : hooks)
+    for (const auto& [shard, in_backward] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+      HookTrainer clean(group, hook, shard, in_backward), broken(group, hook, shard, in_backward);
       for (int pass = 0; pass < 6; ++pass) {
-        trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
-        trainer.optimizer->step();
-        if (pass % 3 == 1) average_parameters(*trainer.model);
+        clean.backward(rank, pass);
+        clean.optimizer->step();
+        if (const int kind = kind_of_void(pass); kind > 0) {
+          broken.begin_void(rank, pass + 100, kind);
+          (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { broken.optimizer->step(); });
+        }
+        broken.backward(rank, pass);
+        broken.optimizer->step();
+        broken.expect_same(clean.bytes(), hook.name + (shard ? ", in slices" : "") + (in_backward ? ", in backward" : "") +
+                                              ", pass " + std::to_string(pass));
+        expect_equal(broken.optimizer->step_count(), clean.optimizer->step_count(), "steps");
       }
-      if (plain.empty()) plain = trainer.bytes();
-      trainer.expect_same(plain, "in backward");
     }
-    HookTrainer sliced(group, parts::Hook{}, true, false);
-    (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { sliced.model->begin_backward(DDP_PASS_LOCAL); });
-    group.barrier();
-  });
+  group.barrier();
 }
 
-}  // namespace
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, local_passes_step_alike_in_backward, 2) {
+  std::string plain;
+  for (const bool in_backward : {false, true}) {
+    HookTrainer trainer(group, parts::Hook{}, false, in_backward);
+    for (int pass = 0; pass < 6; ++pass) {
+      trainer.backward(rank, pass, pass % 3 == 2 ? DDP_PASS_REDUCE : DDP_PASS_LOCAL);
+      trainer.optimizer->step();
+      if (pass % 3 == 1) average_parameters(*trainer.model);
+    }
+    if (plain.empty()) plain = trainer.bytes();
+    trainer.expect_same(plain, "in backward");
+  }
+  HookTrainer sliced(group, parts::Hook{}, true, false);
+  (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { sliced.model->begin_backward(DDP_PASS_LOCAL); });
+  group.barrier();
+}

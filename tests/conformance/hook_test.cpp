@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of a program's own, on every transport.
 #include "conformance/hook_world.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
-ddp_case_on(kEveryHostPath, a_hook_that_averages_gives_the_mean) {
-  for (const int size : {1, 2, 4})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      for (const ddp_progress progress : {DDP_PROGRESS_AUTO, DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
-        const HookWorld world(group, callback(average), progress);
-        for (int pass = 0; pass < 3; ++pass) {
-          world.run(rank, pass);
-          world.expect_scaled_sum(size, pass, static_cast<float>(size), "size " + std::to_string(size));
-        }
-      }
-      group.barrier();
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_hook_that_averages_gives_the_mean, 1, 2, 4) {
+  for (const ddp_progress progress : {DDP_PROGRESS_AUTO, DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
+    const HookWorld world(group, callback(average), progress);
+    for (int pass = 0; pass < 3; ++pass) {
+      world.run(rank, pass);
+      world.expect_scaled_sum(group.size(), pass, static_cast<float>(group.size()), "size " + std::to_string(group.size()));
+    }
+  }
+  group.barrier();
 }
 
 /// Sums by all-gather, by reduce-scatter and all-gather, and by way of one rank, bucket for bucket.
@@ -49,67 +43,56 @@ void every_collective(parts::HookBucket& bucket) {
   }
 }
 
-ddp_case_on(kEveryHostPath, a_hook_may_use_every_collective) {
-  for (const int size : {1, 4})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      const HookWorld world(group, callback(every_collective));
-      for (int pass = 0; pass < 2; ++pass) {
-        world.run(rank, pass);
-        world.expect_scaled_sum(size, pass, 1.0F, "size " + std::to_string(size));
-      }
-      group.barrier();
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_hook_may_use_every_collective, 1, 4) {
+  const HookWorld world(group, callback(every_collective));
+  for (int pass = 0; pass < 2; ++pass) {
+    world.run(rank, pass);
+    world.expect_scaled_sum(group.size(), pass, 1.0F, "size " + std::to_string(group.size()));
+  }
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, a_hook_that_fails_on_one_rank_voids_the_pass_on_all) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    for (const int when : {0, 1, 2}) {  // before its collective, between two, after the last
-      bool fails = true;
-      const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
-                              const bool here = fails && rank == 1 && bucket.index() == 1;
-                              for (int step = 0; step < 3; ++step) {
-                                if (here && step == when) throw Error(DDP_ERROR_CALLBACK, "the quantiser has no table");
-                                if (step < 2) bucket.all_reduce(bucket.contents(), step == 0 ? DDP_AVERAGE : DDP_MAX);
-                              }
-                            }));
-      const std::string text = expect_error(DDP_ERROR_CALLBACK, [&] { world.run(rank, 0); });
-      expect_contains(text, "rank 1");
-      expect_contains(text, "bucket 1");
-      expect_contains(text, "the quantiser has no table");
-      group.barrier();  // the group is whole
-      if (when == 0) {
-        const HookWorld poor(group, callback([&](parts::HookBucket&) {
-                               if (rank == 2) throw std::bad_alloc();
-                             }));
-        expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }), "out of memory");
-      }
-      fails = false;
-      world.run(rank, 1);
-      world.expect_scaled_sum(3, 1, 3.0F, "the pass after");
-    }
-    group.barrier();
-  });
-}
-
-ddp_case_on(kEveryHostPath, hooks_that_do_different_things_are_a_mismatch_and_the_group_stays) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    int pass = 0;
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_hook_that_fails_on_one_rank_voids_the_pass_on_all, 3) {
+  for (const int when : {0, 1, 2}) {  // before its collective, between two, after the last
+    bool fails = true;
     const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
-                            if (pass == 0 && rank == 2 && bucket.index() == 2) return;
-                            if (pass == 1 && rank == 0) return bucket.broadcast(bucket.contents(), 1);
-                            average(bucket);
+                            const bool here = fails && rank == 1 && bucket.index() == 1;
+                            for (int step = 0; step < 3; ++step) {
+                              if (here && step == when) throw Error(DDP_ERROR_CALLBACK, "the quantiser has no table");
+                              if (step < 2) bucket.all_reduce(bucket.contents(), step == 0 ? DDP_AVERAGE : DDP_MAX);
+                            }
                           }));
-    std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 0); });
-    expect_contains(text, "all-reduce");
-    expect_contains(text, "end of the hook in bucket 2");
-    pass = 1;
-    text = expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 1); });
-    expect_contains(text, "broadcast");
-    pass = 2;
-    world.run(rank, 2);
-    world.expect_scaled_sum(3, 2, 3.0F, "the pass after");
-    group.barrier();
-  });
+    expect_error(DDP_ERROR_CALLBACK, [&] { world.run(rank, 0); }, {"rank 1", "bucket 1", "the quantiser has no table"});
+    group.barrier();  // the group is whole
+    if (when == 0) {
+      const HookWorld poor(group, callback([&](parts::HookBucket&) {
+                             if (rank == 2) throw std::bad_alloc();
+                           }));
+      expect_error(DDP_ERROR_CALLBACK, [&] { poor.run(rank, 0); }, {"out of memory"});
+    }
+    fails = false;
+    world.run(rank, 1);
+    world.expect_scaled_sum(3, 1, 3.0F, "the pass after");
+  }
+  group.barrier();
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, hooks_that_do_different_things_are_a_mismatch_and_the_group_stays, 3) {
+  int pass = 0;
+  const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
+                          if (pass == 0 && rank == 2 && bucket.index() == 2) return;
+                          if (pass == 1 && rank == 0) return bucket.broadcast(bucket.contents(), 1);
+                          average(bucket);
+                        }));
+  std::string text =
+      expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 0); }, {"all-reduce", "end of the hook in bucket 2"});
+  pass = 1;
+  text = expect_error(DDP_ERROR_MISMATCH, [&] { world.run(rank, 1); });
+  expect_contains(text, "broadcast");
+  pass = 2;
+  world.run(rank, 2);
+  world.expect_scaled_sum(3, 2, 3.0F, "the pass after");
+  group.barrier();
 }
 
 /// Marks and pulls in turn, then pulls the rest.
@@ -129,97 +112,88 @@ void pull(const HookWorld& world, const HookBody& body, bool early) {
   }
 }
 
-ddp_case_on(kEveryHostPath, pulled_buckets_give_the_mean) {
-  for (const int size : {1, 3})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      const HookWorld world(group, pulled());
-      for (int pass = 0; pass < 4; ++pass) {
-        world.fill(rank, pass);
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        pull(world, average, (rank + pass) % 2 == 0);
-        world.model->end_backward();
-        world.expect_scaled_sum(size, pass, static_cast<float>(size), "pulled");
-      }
-      group.barrier();
-    });
-}
-
-ddp_case_on(kEveryHostPath, what_is_wrong_with_a_pulled_bucket_is_told_to_all) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    const HookWorld world(group, pulled());
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
-    world.mark(rank, 0);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model::finish_bucket(*world.model, std::nullopt); });
-    const auto first = model::next_bucket(*world.model, true);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
-    average(*first);
-    const auto problem = rank == 2 ? std::optional<Error>(Error(DDP_ERROR_CALLBACK, "out of ideas")) : std::nullopt;
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, problem); }), "out of ideas");
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { first->require_open("the test"); });
-    expect(model::next_bucket(*world.model, true) == nullptr, "nothing more comes in a pass that failed");
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); }), "rank 2");
-
-    world.mark(rank, 1);  // rank 0 forgets to pull
-    std::string text;
-    if (rank == 0) {
-      text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
-    } else {
-      const auto bucket = model::next_bucket(*world.model, true);
-      (void)expect_error(DDP_ERROR_CALLBACK, [&] { average(*bucket); });
-      (void)expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, std::nullopt); });
-      text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
-    }
-    expect_contains(text, "rank 0");
-    expect_contains(text, "ddp_model_next_bucket until it gives NULL");
-
-    world.fill(rank, 2);
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, pulled_buckets_give_the_mean, 1, 3) {
+  const HookWorld world(group, pulled());
+  for (int pass = 0; pass < 4; ++pass) {
+    world.fill(rank, pass);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    pull(world, average, true);
+    pull(world, average, (rank + pass) % 2 == 0);
     world.model->end_backward();
-    world.expect_scaled_sum(3, 2, 3.0F, "after two void passes");
-    group.barrier();
-  });
+    world.expect_scaled_sum(group.size(), pass, static_cast<float>(group.size()), "pulled");
+  }
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, missing_and_unused_gradients_keep_their_promises) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    int calls = 0;
-    const HookWorld strict(group, callback([&](parts::HookBucket& bucket) {
-                             ++calls;
-                             average(bucket);
-                           }));
-    strict.fill(rank, 0);
-    strict.model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t p = 0; p < strict.model->table().parameter_count(); ++p)
-      if (rank != 1 || p != 4) strict.model->pass().mark_ready(p);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }),
-                    "rank 1 did not mark \"p4\"");
-    calls = 0;
-    strict.run(rank, 1);
-    strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
-    ddp_model_stats stats{};
-    strict.model->passes().meter().fill(stats);
-    expect_equal(int64_t{calls}, stats.buckets, "the hook runs once a bucket");
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, what_is_wrong_with_a_pulled_bucket_is_told_to_all, 3) {
+  const HookWorld world(group, pulled());
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
+  world.mark(rank, 0);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { model::finish_bucket(*world.model, std::nullopt); });
+  const auto first = model::next_bucket(*world.model, true);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)model::next_bucket(*world.model, true); });
+  average(*first);
+  const auto problem = rank == 2 ? std::optional<Error>(Error(DDP_ERROR_CALLBACK, "out of ideas")) : std::nullopt;
+  expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, problem); }, {"out of ideas"});
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { first->require_open("the test"); });
+  expect(model::next_bucket(*world.model, true) == nullptr, "nothing more comes in a pass that failed");
+  expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); }, {"rank 2"});
 
-    const HookWorld mild(group, callback(average), DDP_PROGRESS_AUTO, DDP_UNUSED_ALLOW);
-    mild.fill(rank, 2);
-    mild.model->begin_backward(DDP_PASS_ACCUMULATE);
-    if (rank == 2) mild.model->pass().mark_ready(2);
-    mild.model->end_backward();
-    mild.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 0) mild.model->pass().mark_ready(1);
-    mild.model->end_backward();
-    for (const size_t p : {size_t{1}, size_t{2}})
-      for (int64_t i = 0; i < kHookShapes[p]; ++i)
-        expect(mild.grad(p)[i] == hook_sum(3, 2, p, i) / 3.0F, "used on one rank");
-    for (const size_t p : {size_t{0}, size_t{4}})
-      for (int64_t i = 0; i < kHookShapes[p]; ++i)
-        expect(mild.grad(p)[i] == hook_gradient(rank, 2, p, i), "used on none: untouched");
-    expect(mild.model->pass().results().was_used(1) && mild.model->pass().results().was_used(2) &&
-               !mild.model->pass().results().was_used(4),
-           "who was used");
-    group.barrier();
-  });
+  world.mark(rank, 1);  // rank 0 forgets to pull
+  std::string text;
+  if (rank == 0) {
+    text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
+  } else {
+    const auto bucket = model::next_bucket(*world.model, true);
+    (void)expect_error(DDP_ERROR_CALLBACK, [&] { average(*bucket); });
+    (void)expect_error(DDP_ERROR_CALLBACK, [&] { model::finish_bucket(*world.model, std::nullopt); });
+    text = expect_error(DDP_ERROR_CALLBACK, [&] { world.model->end_backward(); });
+  }
+  expect_contains(text, "rank 0");
+  expect_contains(text, "ddp_model_next_bucket until it gives NULL");
+
+  world.fill(rank, 2);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  pull(world, average, true);
+  world.model->end_backward();
+  world.expect_scaled_sum(3, 2, 3.0F, "after two void passes");
+  group.barrier();
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, missing_and_unused_gradients_keep_their_promises, 3) {
+  int calls = 0;
+  const HookWorld strict(group, callback([&](parts::HookBucket& bucket) {
+                           ++calls;
+                           average(bucket);
+                         }));
+  strict.fill(rank, 0);
+  strict.model->begin_backward(DDP_PASS_REDUCE);
+  for (int32_t p = 0; p < strict.model->table().parameter_count(); ++p)
+    if (rank != 1 || p != 4) strict.model->pass().mark_ready(p);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { strict.model->end_backward(); }, {"rank 1 did not mark \"p4\""});
+  calls = 0;
+  strict.run(rank, 1);
+  strict.expect_scaled_sum(3, 1, 3.0F, "the pass after");
+  ddp_model_stats stats{};
+  strict.model->passes().meter().fill(stats);
+  expect_equal(int64_t{calls}, stats.buckets, "the hook runs once a bucket");
+
+  const HookWorld mild(group, callback(average), DDP_PROGRESS_AUTO, DDP_UNUSED_ALLOW);
+  mild.fill(rank, 2);
+  mild.model->begin_backward(DDP_PASS_ACCUMULATE);
+  if (rank == 2) mild.model->pass().mark_ready(2);
+  mild.model->end_backward();
+  mild.model->begin_backward(DDP_PASS_REDUCE);
+  if (rank == 0) mild.model->pass().mark_ready(1);
+  mild.model->end_backward();
+  for (const size_t p : {size_t{1}, size_t{2}})
+    for (int64_t i = 0; i < kHookShapes[p]; ++i) expect(mild.grad(p)[i] == sum_over(3, 2, p, i) / 3.0F, "used on one rank");
+  for (const size_t p : {size_t{0}, size_t{4}})
+    for (int64_t i = 0; i < kHookShapes[p]; ++i)
+      expect(mild.grad(p)[i] == gradient(rank, 2, p, i), "used on none: untouched");
+  expect(mild.model->pass().results().was_used(1) && mild.model->pass().results().was_used(2) &&
+             !mild.model->pass().results().was_used(4),
+         "who was used");
+  group.barrier();
 }
 
 /// Batches of ranks 0, 1, 2: the last two run out of data. Weights 1, 3 and 0.5; divided by the weights of those that take
@@ -229,11 +203,11 @@ ddp_case_on(kEveryHostPath, weights_and_ranks_without_data_count_the_same_with_h
     run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
       constexpr float kWeights[] = {1.0F, 3.0F, 0.5F};
       constexpr int kBatches[] = {4, 3, 1};
-      ddp_model_options options{};
-      options.first_bucket_bytes = options.bucket_bytes = 2'000;
-      options.reduce = DDP_AVERAGE;
-      options.uneven_inputs = 1;
-      options.divisor = DDP_DIVISOR_WEIGHTS;
+      ddp_model_options options{.first_bucket_bytes = 2'000,
+                                .bucket_bytes = 2'000,
+                                .reduce = DDP_AVERAGE,
+                                .divisor = DDP_DIVISOR_WEIGHTS,
+                                .uneven_inputs = 1};
       model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
       model.set_hook(own ? callback(average) : parts::Hook::sent_as(DDP_BF16));
       std::vector<float> values(900), more(70);
@@ -270,5 +244,3 @@ ddp_case_on(kEveryHostPath, weights_and_ranks_without_data_count_the_same_with_h
       group.barrier();
     });
 }
-
-}  // namespace

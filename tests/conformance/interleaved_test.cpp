@@ -2,14 +2,10 @@
 // Several groups and models in one process: passes that are open at the same time on one group and on different groups,
 // collectives of another group inside them, groups of fewer ranks, and models that threads drive side by side. Every result
 // equals its result alone.
-#include <thread>
 
 #include "conformance/pass_world.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Sum over the ranks 0 to size - 1 of (rank + 1) * weight.
 float ranks_sum(int size, int weight) { return static_cast<float>(size * (size + 1) / 2 * weight); }
@@ -78,9 +74,7 @@ ddp_case_on(kThreePaths, a_group_of_fewer_ranks_works_inside_a_pass_of_all) {
         whole.model->pass().mark_ready(static_cast<int32_t>(p));
         if (p != 4) continue;
         part.fill(half.rank, pass + 50);
-        part.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t q = 0; q < kShapes.size(); ++q) part.model->pass().mark_ready(static_cast<int32_t>(q));
-        part.model->end_backward();
+        part.reduce();
         part.expect_mean(2, pass + 50, "the pair");
       }
       whole.model->end_backward();
@@ -130,5 +124,3 @@ ddp_case_on(kThreePaths, a_group_that_breaks_leaves_the_others_alone) {
     good->barrier();
   });
 }
-
-}  // namespace

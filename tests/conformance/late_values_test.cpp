@@ -4,19 +4,10 @@
 // breaks the group.
 #include "model/late_values.hpp"
 
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-
 #include "checkpoint/state.hpp"
-#include "model/replicas.hpp"
 #include "optim/ema.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 const auto kParameters = static_cast<int32_t>(kFusedShapes.size());
@@ -178,130 +169,118 @@ ddp_case_on(kThreePaths, a_save_waits) {
   expect_that_it_waits(path, [](group::Group&, Training& world) { return save(world); });
 }
 
-ddp_case_on(kThreePaths, a_load_waits_and_is_not_overwritten) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Training world(group, Rule::kAdamW, late_ways());
-    world.train(rank, 0);
-    const std::string file = save(world);
-    const std::string then = world.bytes();
-    world.pass(rank, 1);
-    step_late(group, world, [&] {
-      size_t at = 0;
-      static_cast<void>(checkpoint::load_stream(
-          "load", parts_of(world),
-          [&](void* data, int64_t bytes) -> int64_t {
-            const size_t count = std::min(static_cast<size_t>(bytes), file.size() - at);
-            std::memcpy(data, file.data() + at, count);
-            at += count;
-            return static_cast<int64_t>(count);
-          },
-          std::nullopt));
-    });
-    expect(world.bytes() == then, "the values of the file");
-    expect_same_everywhere(group, world.bytes(), "the model");
+ddp_ranks_case_on(kThreePaths, run_on, a_load_waits_and_is_not_overwritten, 3) {
+  Training world(group, Rule::kAdamW, late_ways());
+  world.train(rank, 0);
+  const std::string file = save(world);
+  const std::string then = world.bytes();
+  world.pass(rank, 1);
+  step_late(group, world, [&] {
+    size_t at = 0;
+    static_cast<void>(checkpoint::load_stream(
+        "load", parts_of(world),
+        [&](void* data, int64_t bytes) -> int64_t {
+          const size_t count = std::min(static_cast<size_t>(bytes), file.size() - at);
+          std::memcpy(data, file.data() + at, count);
+          at += count;
+          return static_cast<int64_t>(count);
+        },
+        std::nullopt));
   });
+  expect(world.bytes() == then, "the values of the file");
+  expect_same_everywhere(group, world.bytes(), "the model");
 }
 
 /// The optimizer and the model go while values are still to come: memory is not touched afterwards.
-ddp_case_on(kThreePaths, what_is_destroyed_waits) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Training ordinary(group, Rule::kAdamW, [] {
-      Ways ways = late_ways();
-      ways.late_values = false;
-      return ways;
-    }());
-    Training world(group, Rule::kAdamW, late_ways());
-    for (Training* const each : {&ordinary, &world}) each->pass(rank, 0);
-    ordinary.optimizer->step();
-    step_late(group, world, [&] {
-      world.optimizer.reset();
-      world.model->close();
-    });
-    expect(world.bytes() == ordinary.bytes(), "all values have come");
+ddp_ranks_case_on(kThreePaths, run_on, what_is_destroyed_waits, 3) {
+  Training ordinary(group, Rule::kAdamW, [] {
+    Ways ways = late_ways();
+    ways.late_values = false;
+    return ways;
+  }());
+  Training world(group, Rule::kAdamW, late_ways());
+  for (Training* const each : {&ordinary, &world}) each->pass(rank, 0);
+  ordinary.optimizer->step();
+  step_late(group, world, [&] {
+    world.optimizer.reset();
+    world.model->close();
   });
+  expect(world.bytes() == ordinary.bytes(), "all values have come");
 }
 
-ddp_case_on(kThreePaths, a_void_pass_leaves_the_values) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways ways = late_ways();
-    ways.unused = DDP_UNUSED_ERROR;
-    Training world(group, Rule::kAdamW, ways);
-    world.train(rank, 0);
-    world.fill(rank, 1);
-    static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
-                                   [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
-    Training other(group, Rule::kAdamW, ways);
-    other.train(rank, 0);
-    for (Training* const each : {&world, &other}) {
-      each->train(rank, 2);
-    }
-    expect(read_in_order(world) == read_in_order(other), "the bits of a run without the void pass");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, a_void_pass_leaves_the_values, 3) {
+  Ways ways = late_ways();
+  ways.unused = DDP_UNUSED_ERROR;
+  Training world(group, Rule::kAdamW, ways);
+  world.train(rank, 0);
+  world.fill(rank, 1);
+  static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
+                                 [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
+  Training other(group, Rule::kAdamW, ways);
+  other.train(rank, 0);
+  for (Training* const each : {&world, &other}) {
+    each->train(rank, 2);
+  }
+  expect(read_in_order(world) == read_in_order(other), "the bits of a run without the void pass");
 }
 
 /// A rule that fails on one rank: nothing was given, and the next step is right.
-ddp_case_on(kThreePaths, a_rule_that_fails_gives_nothing) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways ways = late_ways();
-    ways.custom = true;
-    Training world(group, Rule::kMomentum, ways);
-    world.train(rank, 0);
-    const std::string before = read_in_order(world);
-    world.pass(rank, 1);
-    if (rank == 1) world.own.fails_at = world.own.calls.load();
-    static_cast<void>(expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); }));
-    expect(read_in_order(world) == before, "the values of before");
-    world.own.fails_at = -1;
-    world.train(rank, 2);
-    expect_same_everywhere(group, read_in_order(world), "the model");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, a_rule_that_fails_gives_nothing, 3) {
+  Ways ways = late_ways();
+  ways.custom = true;
+  Training world(group, Rule::kMomentum, ways);
+  world.train(rank, 0);
+  const std::string before = read_in_order(world);
+  world.pass(rank, 1);
+  if (rank == 1) world.own.fails_at = world.own.calls.load();
+  static_cast<void>(expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); }));
+  expect(read_in_order(world) == before, "the values of before");
+  world.own.fails_at = -1;
+  world.train(rank, 2);
+  expect_same_everywhere(group, read_in_order(world), "the model");
 }
 
 /// Two models whose gathers share the lane, and an optimizer that is not sharded.
-ddp_case_on(kThreePaths, several_optimizers_and_models_are_in_no_way_of_each_other) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
-    Training apart(group, ways);
-    ways.steppers[0].shard = ways.steppers[0].late_values = true;
-    Training world(group, ways);
-    Training second(group, Rule::kAdamW, late_ways());
-    Ways plain = late_ways();
-    plain.late_values = false;
-    Training second_apart(group, Rule::kAdamW, plain);
-    for (int step = 0; step < kSteps; ++step) {
-      apart.train(rank, step);
-      second_apart.train(rank, step);
-      world.train(rank, step);
-      second.pass(rank, step);  // while the values of the first model come
-      second.optimizer->step();
-      rank == 1 ? model::wait_values(*second.model) : model::wait_values(*world.model);
-      model::wait_values(*world.model);
-      model::wait_values(*second.model);
-      expect(world.bytes() == apart.bytes(), "the first model, step " + std::to_string(step));
-      expect(second.bytes() == second_apart.bytes(), "the second model, step " + std::to_string(step));
-    }
-  });
+ddp_ranks_case_on(kThreePaths, run_on, several_optimizers_and_models_are_in_no_way_of_each_other, 3) {
+  Ways ways;
+  ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
+  Training apart(group, ways);
+  ways.steppers[0].shard = ways.steppers[0].late_values = true;
+  Training world(group, ways);
+  Training second(group, Rule::kAdamW, late_ways());
+  Ways plain = late_ways();
+  plain.late_values = false;
+  Training second_apart(group, Rule::kAdamW, plain);
+  for (int step = 0; step < kSteps; ++step) {
+    apart.train(rank, step);
+    second_apart.train(rank, step);
+    world.train(rank, step);
+    second.pass(rank, step);  // while the values of the first model come
+    second.optimizer->step();
+    rank == 1 ? model::wait_values(*second.model) : model::wait_values(*world.model);
+    model::wait_values(*world.model);
+    model::wait_values(*second.model);
+    expect(world.bytes() == apart.bytes(), "the first model, step " + std::to_string(step));
+    expect(second.bytes() == second_apart.bytes(), "the second model, step " + std::to_string(step));
+  }
 }
 
 /// The step of an optimizer does not wait for the values of another one.
-ddp_case_on(kThreePaths, steps_wait_for_their_own_values_alone) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
-    ways.steppers[0].shard = ways.steppers[0].late_values = true;
-    Training world(group, ways);
-    for (int step = 0; step < 3; ++step) {
-      world.pass(rank, step);
-      if (rank == 1) group.barrier();
-      world.step();
-      if (rank == 0) expect(!model::value_is_ready(*world.model, 1), "rank 1 has not given its values");
-      expect(model::value_is_ready(*world.model, 0), "what the other optimizer has changed is there");
-      if (rank == 0) group.barrier();
-      model::wait_values(*world.model);
-      expect_same_everywhere(group, world.bytes(), "the model");
-    }
-  });
+ddp_ranks_case_on(kThreePaths, run_on, steps_wait_for_their_own_values_alone, 2) {
+  Ways ways;
+  ways.steppers = {{Rule::kMomentum, {1, 3, 6}}, {Rule::kAdamW}};
+  ways.steppers[0].shard = ways.steppers[0].late_values = true;
+  Training world(group, ways);
+  for (int step = 0; step < 3; ++step) {
+    world.pass(rank, step);
+    if (rank == 1) group.barrier();
+    world.step();
+    if (rank == 0) expect(!model::value_is_ready(*world.model, 1), "rank 1 has not given its values");
+    expect(model::value_is_ready(*world.model, 0), "what the other optimizer has changed is there");
+    if (rank == 0) group.barrier();
+    model::wait_values(*world.model);
+    expect_same_everywhere(group, world.bytes(), "the model");
+  }
 }
 
 ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
@@ -326,13 +305,10 @@ ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
       wait_until([&] { return std::filesystem::exists(left(0)) && std::filesystem::exists(left(2)); });
       (void)raise(SIGKILL);
     }
-    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); });
-    expect_contains(text, "rank 1");
+    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); }, {"rank 1"});
     model::end_values(*world.model);
     expect(!world.model->values().is_whole(), "the parameters are changed in part");
     return text;
   });
   expect_success_of(procs, {0, 2});
 }
-
-}  // namespace

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder of checkpoints: the newest valid file is loaded on all ranks, whatever other files are there; newer,
 // damaged files are reported; and a save keeps the files that it must keep.
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "checkpoint/folder.hpp"
 #include "checkpoint/temporary.hpp"
+#include "support/check.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::name_of_step;
 
 void save_step(const StateWorld& world, const std::string& folder, int64_t step, int64_t keep = 0) {
@@ -128,9 +121,8 @@ ddp_case(weights_of_other_programs_are_skipped) {
     std::vector<float> x(1);
     model::Model model(borrowed(group), state_model_options());
     model.add_parameter("x", flat_tensor(x.data(), DDP_F32, 1), nullptr);
-    expect_contains(expect_error(DDP_ERROR_MISMATCH,
-                                 [&] { (void)checkpoint::load_latest("load", {model}, folder.path(), std::nullopt); }),
-                    name_of_step(10));
+    expect_error(DDP_ERROR_MISMATCH, [&] { (void)checkpoint::load_latest("load", {model}, folder.path(), std::nullopt); },
+                 {name_of_step(10)});
   });
 }
 
@@ -243,5 +235,3 @@ ddp_case(after_any_failed_call_the_newest_is_whole) {
   }
   expect(failed > 5, "failures: " + std::to_string(failed));
 }
-
-}  // namespace

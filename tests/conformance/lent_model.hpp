@@ -2,11 +2,6 @@
 // A model of any types in host memory, whose gradients are in memory of the library, of the program or of the group.
 #pragma once
 
-#include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "model/model.hpp"
 #include "support/group_world.hpp"
 #include "support/values.hpp"

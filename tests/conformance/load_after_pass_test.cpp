@@ -3,14 +3,9 @@
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
 #include "checkpoint/state.hpp"
 #include "conformance/powersgd_world.hpp"
-#include "extra/powersgd.hpp"
-#include "model/replicas.hpp"
 #include "optim/ema.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Trained {
   Training world;
@@ -118,23 +113,21 @@ ddp_case(a_load_after_an_unstepped_pass_is_that_of_a_new_process) {
 }
 
 /// The step that a pass made is in the file that is written before ddp_optimizer_step, with its count.
-ddp_case(a_file_written_before_the_step_holds_all_of_it) {
-  run_groups(2, [](group::Group& group, int rank) {
-    for (const bool shard : {false, true}) {
-      Ways ways;
-      ways.shard = shard;
-      ways.in_backward = true;
-      Trained early(group, Rule::kAdamW, ways), late(group, Rule::kAdamW, ways);
-      for (int step = 0; step < 3; ++step) {
-        early.world.pass(rank, step);
-        late.world.pass(rank, step);
-        late.world.optimizer->step();
-        expect_equal(early.world.optimizer->step_count(), int64_t{step + 1}, "steps");
-        expect(early.saved() == late.saved(), "the file before the step is that after it");
-        early.world.optimizer->step();
-      }
+ddp_ranks_case(run_groups, a_file_written_before_the_step_holds_all_of_it, 2) {
+  for (const bool shard : {false, true}) {
+    Ways ways;
+    ways.shard = shard;
+    ways.in_backward = true;
+    Trained early(group, Rule::kAdamW, ways), late(group, Rule::kAdamW, ways);
+    for (int step = 0; step < 3; ++step) {
+      early.world.pass(rank, step);
+      late.world.pass(rank, step);
+      late.world.optimizer->step();
+      expect_equal(early.world.optimizer->step_count(), int64_t{step + 1}, "steps");
+      expect(early.saved() == late.saved(), "the file before the step is that after it");
+      early.world.optimizer->step();
     }
-  });
+  }
 }
 
 ddp_case(a_load_that_fails_forgets_nothing) {
@@ -154,14 +147,14 @@ ddp_case(a_load_that_fails_forgets_nothing) {
         if (rank == 0) file.resize(file.size() - 1);
         (void)expect_error(DDP_ERROR_IO, [&] { world.load(file); });
         if (world.world.optimizer->request().in_pass())
-          expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); }),
-                          "ddp_optimizer_step");
+          expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); },
+                       {"ddp_optimizer_step"});
         world.world.optimizer->step();
         plain.world.optimizer->step();
         expect(world.saved() == plain.saved(), name_of(each) + ": as without the load");
         world.world.model->begin_backward(DDP_PASS_REDUCE);
         if (rank == 0) file.push_back('x');
-        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.load(file); }), "a backward pass is open");
+        expect_error(DDP_ERROR_INVALID_STATE, [&] { world.load(file); }, {"a backward pass is open"});
         for (int32_t p = 0; p < world.world.model->table().parameter_count(); ++p) world.world.model->pass().mark_ready(p);
         world.world.model->end_backward();
       }
@@ -170,96 +163,88 @@ ddp_case(a_load_that_fails_forgets_nothing) {
 }
 
 /// Values without their master weights: the copies begin anew, also where the old copy would round to the new value.
-ddp_case(values_that_are_loaded_alone_have_new_master_weights) {
-  run_groups(2, [](group::Group& group, int rank) {
-    for (int way = 0; way < 4; ++way)
-      for (const bool partial : {false, true}) {
-        Ways ways;
-        ways.shard = (way & 1) != 0;
-        ways.in_backward = (way & 2) != 0;
-        ways.master_weights = true;
-        ways.dtype = DDP_BF16;
-        Trained old(group, Rule::kSgd, ways);
-        old.world.optimizer->set_rate(1e-4);  // small enough that many values stay what they were
-        const std::string file = old.saved(false);
-        old.world.pass(rank, 0);
-        old.load(file, {partial, false}, partial);
-        Trained fresh(group, Rule::kSgd, ways);
-        fresh.load(file, {partial, false}, partial);
-        fresh.world.optimizer->set_rate(1e-4);
-        for (int step = 1; step < 4; ++step)
-          for (Trained* each : {&old, &fresh}) {
-            each->world.pass(rank, step);
-            each->world.optimizer->step();
-          }
-        expect(old.world.bytes() == fresh.world.bytes(), "the parameters");
-        const auto masters = [](Trained& of) {
-          std::string all;
-          for (const model::StateTensor& each : of.world.optimizer->state_tensors()) {
-            const auto at = static_cast<size_t>(of.world.model->group().rank());
-            const int64_t count = each.parts.empty() ? each.tensor.count : count_of(each.parts[at]);
-            all.append(reinterpret_cast<const char*>(each.tensor.data), static_cast<size_t>(count) * sizeof(float));
-          }
-          return all;
-        };
-        expect(masters(old) == masters(fresh), "their master weights");
-      }
-    group.barrier();
-  });
+ddp_ranks_case(run_groups, values_that_are_loaded_alone_have_new_master_weights, 2) {
+  for (int way = 0; way < 4; ++way)
+    for (const bool partial : {false, true}) {
+      Ways ways;
+      ways.shard = (way & 1) != 0;
+      ways.in_backward = (way & 2) != 0;
+      ways.master_weights = true;
+      ways.dtype = DDP_BF16;
+      Trained old(group, Rule::kSgd, ways);
+      old.world.optimizer->set_rate(1e-4);  // small enough that many values stay what they were
+      const std::string file = old.saved(false);
+      old.world.pass(rank, 0);
+      old.load(file, {partial, false}, partial);
+      Trained fresh(group, Rule::kSgd, ways);
+      fresh.load(file, {partial, false}, partial);
+      fresh.world.optimizer->set_rate(1e-4);
+      for (int step = 1; step < 4; ++step)
+        for (Trained* each : {&old, &fresh}) {
+          each->world.pass(rank, step);
+          each->world.optimizer->step();
+        }
+      expect(old.world.bytes() == fresh.world.bytes(), "the parameters");
+      const auto masters = [](Trained& of) {
+        std::string all;
+        for (const model::StateTensor& each : of.world.optimizer->state_tensors()) {
+          const auto at = static_cast<size_t>(of.world.model->group().rank());
+          const int64_t count = each.parts.empty() ? each.tensor.count : count_of(each.parts[at]);
+          all.append(reinterpret_cast<const char*>(each.tensor.data), static_cast<size_t>(count) * sizeof(float));
+        }
+        return all;
+      };
+      expect(masters(old) == masters(fresh), "their master weights");
+    }
+  group.barrier();
 }
 
-ddp_case(a_model_without_its_optimizer_loads_after_a_pass) {
-  run_groups(2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.in_backward = true;
-    Trained world(group, Rule::kAdamW, ways);
-    const std::string before = world.world.bytes();
-    const std::string file = world.saved(false);
-    world.world.pass(rank, 0);
-    world.load(file, {}, false);
-    expect(world.world.bytes() == before, "the values of the file");
-    expect_equal(world.world.optimizer->step_count(), int64_t{1}, "the moments have the step, and so has their count");
-    world.world.pass(rank, 1);
-    world.world.optimizer->step();
-    expect_equal(world.world.optimizer->step_count(), int64_t{2}, "steps");
-    world.world.model->replicas().check();
-  });
+ddp_ranks_case(run_groups, a_model_without_its_optimizer_loads_after_a_pass, 2) {
+  Ways ways;
+  ways.in_backward = true;
+  Trained world(group, Rule::kAdamW, ways);
+  const std::string before = world.world.bytes();
+  const std::string file = world.saved(false);
+  world.world.pass(rank, 0);
+  world.load(file, {}, false);
+  expect(world.world.bytes() == before, "the values of the file");
+  expect_equal(world.world.optimizer->step_count(), int64_t{1}, "the moments have the step, and so has their count");
+  world.world.pass(rank, 1);
+  world.world.optimizer->step();
+  expect_equal(world.world.optimizer->step_count(), int64_t{2}, "steps");
+  world.world.model->replicas().check();
 }
 
 /// Without undo a void pass leaves half a step; only a load makes the model usable again.
-ddp_case(half_a_step_is_not_trained_on) {
-  run_groups(2, [](group::Group& group, int rank) {
-    for (const bool shard : {false, true}) {
-      Ways ways;
-      ways.in_backward = true;
-      ways.shard = shard;
-      ways.undo = false;
-      ways.unused = DDP_UNUSED_ERROR;
-      Trained world(group, Rule::kAdamW, ways);
-      for (int step = 0; step < 2; ++step) {
-        world.world.pass(rank, step);
-        world.world.optimizer->step();
-      }
-      const std::string file = world.saved();
-      const std::string before = world.world.bytes();
-      world.world.fill(rank, 2);
-      (void)expect_error(DDP_ERROR_INVALID_STATE,
-                         [&] { world.world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
-      expect(world.world.bytes() != before, "some buckets were updated");
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); }),
-                      "load a checkpoint");
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.optimizer->step(); }), "load a checkpoint");
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.saved(); }), "load a checkpoint");
-      world.load(file, {}, false);
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); }),
-                      "with the optimizer");
-      world.load(file);
-      expect(world.world.bytes() == before && world.saved() == file, "the file");
-      world.world.pass(rank, 3);
+ddp_ranks_case(run_groups, half_a_step_is_not_trained_on, 2) {
+  for (const bool shard : {false, true}) {
+    Ways ways;
+    ways.in_backward = true;
+    ways.shard = shard;
+    ways.undo = false;
+    ways.unused = DDP_UNUSED_ERROR;
+    Trained world(group, Rule::kAdamW, ways);
+    for (int step = 0; step < 2; ++step) {
+      world.world.pass(rank, step);
       world.world.optimizer->step();
     }
-    group.barrier();
-  });
+    const std::string file = world.saved();
+    const std::string before = world.world.bytes();
+    world.world.fill(rank, 2);
+    (void)expect_error(DDP_ERROR_INVALID_STATE,
+                       [&] { world.world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
+    expect(world.world.bytes() != before, "some buckets were updated");
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); },
+                 {"load a checkpoint"});
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.optimizer->step(); }, {"load a checkpoint"});
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.saved(); }, {"load a checkpoint"});
+    world.load(file, {}, false);
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); },
+                 {"with the optimizer"});
+    world.load(file);
+    expect(world.world.bytes() == before && world.saved() == file, "the file");
+    world.world.pass(rank, 3);
+    world.world.optimizer->step();
+  }
+  group.barrier();
 }
-
-}  // namespace

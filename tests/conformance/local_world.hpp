@@ -2,12 +2,9 @@
 // A model for local SGD. The oracle trains all ranks one after the other in a naive loop.
 #pragma once
 
-#include <cstring>
-
 #include "conformance/wire_world.hpp"
 #include "model/average.hpp"
 #include "model/replicas.hpp"
-#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 

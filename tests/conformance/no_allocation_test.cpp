@@ -7,6 +7,7 @@
 #include "extra/powersgd.hpp"
 #include "model/model.hpp"
 #include "model/uneven.hpp"
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_world.hpp"
 #include "trace/watch.hpp"
@@ -55,13 +56,12 @@ int64_t allocations_in_passes(int size, bool owned, ddp_progress progress, ddp_u
       group.calls().set_watch(std::make_shared<trace::Watch>());
       group.calls().watch()->start(trace::Recorder::make(trace::ring_path(traces->path(), rank), {64}));
     }
-    ddp_model_options options{};
-    options.first_bucket_bytes = 2'000;
-    options.bucket_bytes = 8'000;
-    options.progress = progress;
-    options.unused = unused;
-    options.uneven_inputs = uneven ? 1 : 0;
-    options.divisor = uneven ? DDP_DIVISOR_WEIGHTS : DDP_DIVISOR_WORLD;
+    ddp_model_options options{.first_bucket_bytes = 2'000,
+                              .bucket_bytes = 8'000,
+                              .unused = unused,
+                              .progress = progress,
+                              .divisor = uneven ? DDP_DIVISOR_WEIGHTS : DDP_DIVISOR_WORLD,
+                              .uneven_inputs = uneven ? 1 : 0};
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     model.set_hook(hook);
     std::vector<std::vector<float>> values(kParameters, std::vector<float>(301)), grads = values;
@@ -142,10 +142,7 @@ ddp_case(passes_that_are_open_together_allocate_nothing) {
   for (const ddp_progress progress : {DDP_PROGRESS_CALLER, DDP_PROGRESS_THREAD}) {
     allocations = 0;
     run_groups(3, [&](group::Group& group, int rank) {
-      ddp_model_options options{};
-      options.first_bucket_bytes = 2'000;
-      options.bucket_bytes = 8'000;
-      options.progress = progress;
+      ddp_model_options options{.first_bucket_bytes = 2'000, .bucket_bytes = 8'000, .progress = progress};
       std::vector<float> values(2 * kParameters * 301);
       std::vector<std::unique_ptr<model::Model>> models;
       for (size_t m = 0; m < 2; ++m) {

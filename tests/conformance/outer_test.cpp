@@ -2,18 +2,9 @@
 // An outer optimizer, on every transport.
 #include "extra/outer/outer.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <deque>
-
 #include "conformance/local_world.hpp"
-#include "model/replicas.hpp"
-#include "parts/model_pass.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Elements of the parameters; with two fragments the first two are the first one.
 const std::vector<int64_t> kOuterShapes = {3, 20'000, 1, 512, 7};
@@ -166,92 +157,84 @@ ddp_case_on(kEveryHostPath, exchanges_follow_the_formulas) {
 }
 
 /// With few bits: all ranks hold the same bits, close to those of 32 bits, and what one exchange loses the next ones bring.
-ddp_case_on(kEveryHostPath, few_bits_lose_little) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    int64_t sent_with[33] = {};
-    double error_with[33] = {};
-    OuterOracle<float> oracle(3, outer_options(2));
-    for (int step = 0; step < 8; ++step) oracle.step();
-    for (const int32_t bits : {32, 16, 8, 4}) {
-      OuterWorld<float> world(group, DDP_F32);
-      ddp_outer_options options = outer_options(2);
-      options.bits = bits;
-      outer::Outer outer(world.model, options);
-      for (int step = 0; step < 8; ++step) {
-        world.step(rank, step);
-        outer.step();
-      }
-      world.model->replicas().check();
-      for (size_t p = 0; p < world.values.size(); ++p)
-        for (size_t i = 0; i < world.values[p].size(); ++i)
-          error_with[bits] =
-              std::max(error_with[bits], static_cast<double>(std::fabs(world.values[p][i] - oracle.ranks[0][p][i])));
-      ddp_outer_stats stats{};
-      outer.fill(stats);
-      sent_with[bits] = stats.sent_bytes;
-      expect_equal(stats.exchanges, int64_t{4}, "exchanges");
-    }
-    if (sent_with[32] > 0)  // over sockets; data in shared memory is not sent
-      expect(sent_with[8] < sent_with[32] * 6 / 10 && sent_with[4] < sent_with[8] * 6 / 10,
-             "bytes sent: " + std::to_string(sent_with[32]) + ", " + std::to_string(sent_with[8]) + ", " +
-                 std::to_string(sent_with[4]));
-    expect_equal(error_with[32], 0.0, "error with 32 bits");
-    expect(error_with[16] > 0 && error_with[16] < 0.05, "error with 16 bits: " + std::to_string(error_with[16]));
-    expect(error_with[8] > 0 && error_with[8] < 0.05, "error with 8 bits: " + std::to_string(error_with[8]));
-    expect(error_with[4] > error_with[8] && error_with[4] < 1, "error with 4 bits: " + std::to_string(error_with[4]));
-    group.barrier();
-  });
-}
-
-ddp_case_on(kEveryHostPath, what_rounding_lost_comes_later) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    double error_of[2] = {};
-    for (const int32_t feedback : {0, 1}) {
-      OuterWorld<float> world(group, DDP_F32);
-      ddp_outer_options options = outer_options(1);
-      options.bits = 4;
-      options.error_feedback = feedback;
-      options.momentum = 0;
-      options.rate = 1;
-      outer::Outer outer(world.model, options);
-      std::vector<float>& values = world.values[1];
-      std::vector<float> wanted = values;
-      for (int step = 0; step < 40; ++step) {  // each rank moves each element by the same small amount, one of them far
-        for (size_t i = 0; i < values.size(); ++i) {
-          const float by = i % 256 == 0 ? 64.0F : 1.0F + static_cast<float>(rank);
-          values[i] = values[i] + by;
-          wanted[i] = wanted[i] + (i % 256 == 0 ? 64.0F : 1.5F);
-        }
-        outer.step();
-      }
-      for (size_t i = 0; i < values.size(); ++i)
-        error_of[feedback] = std::max(error_of[feedback], static_cast<double>(std::fabs(values[i] - wanted[i])));
-    }
-    expect_equal(error_of[0], 60.0, "without feedback small movements are lost beside large ones, each time");
-    expect(error_of[1] < 5, "with it they come, a scale (64 / 7) late at most: " + std::to_string(error_of[1]));
-    group.barrier();
-  });
-}
-
-ddp_case_on(kEveryHostPath, replicas_start_from_rank_0) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, few_bits_lose_little, 3) {
+  int64_t sent_with[33] = {};
+  double error_with[33] = {};
+  OuterOracle<float> oracle(3, outer_options(2));
+  for (int step = 0; step < 8; ++step) oracle.step();
+  for (const int32_t bits : {32, 16, 8, 4}) {
     OuterWorld<float> world(group, DDP_F32);
-    outer::Outer outer(world.model, outer_options(2));
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE,
-                                 [&] {
-                                   world.model->begin_backward(DDP_PASS_LOCAL);
-                                   outer.step();
-                                 }),
-                    "a backward pass is open");
-    for (int32_t p = static_cast<int32_t>(kOuterShapes.size()); p-- > 0;) world.model->pass().mark_ready(p);
-    world.model->end_backward();
-    world.step(rank, 0);
-    outer.step();
-    expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(); });  // not exchanged yet
-    world.step(rank, 1);
-    outer.step();
+    ddp_outer_options options = outer_options(2);
+    options.bits = bits;
+    outer::Outer outer(world.model, options);
+    for (int step = 0; step < 8; ++step) {
+      world.step(rank, step);
+      outer.step();
+    }
     world.model->replicas().check();
-  });
+    for (size_t p = 0; p < world.values.size(); ++p)
+      for (size_t i = 0; i < world.values[p].size(); ++i)
+        error_with[bits] =
+            std::max(error_with[bits], static_cast<double>(std::fabs(world.values[p][i] - oracle.ranks[0][p][i])));
+    ddp_outer_stats stats{};
+    outer.fill(stats);
+    sent_with[bits] = stats.sent_bytes;
+    expect_equal(stats.exchanges, int64_t{4}, "exchanges");
+  }
+  if (sent_with[32] > 0)  // over sockets; data in shared memory is not sent
+    expect(sent_with[8] < sent_with[32] * 6 / 10 && sent_with[4] < sent_with[8] * 6 / 10,
+           "bytes sent: " + std::to_string(sent_with[32]) + ", " + std::to_string(sent_with[8]) + ", " +
+               std::to_string(sent_with[4]));
+  expect_equal(error_with[32], 0.0, "error with 32 bits");
+  expect(error_with[16] > 0 && error_with[16] < 0.05, "error with 16 bits: " + std::to_string(error_with[16]));
+  expect(error_with[8] > 0 && error_with[8] < 0.05, "error with 8 bits: " + std::to_string(error_with[8]));
+  expect(error_with[4] > error_with[8] && error_with[4] < 1, "error with 4 bits: " + std::to_string(error_with[4]));
+  group.barrier();
 }
 
-}  // namespace
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, what_rounding_lost_comes_later, 2) {
+  double error_of[2] = {};
+  for (const int32_t feedback : {0, 1}) {
+    OuterWorld<float> world(group, DDP_F32);
+    ddp_outer_options options = outer_options(1);
+    options.bits = 4;
+    options.error_feedback = feedback;
+    options.momentum = 0;
+    options.rate = 1;
+    outer::Outer outer(world.model, options);
+    std::vector<float>& values = world.values[1];
+    std::vector<float> wanted = values;
+    for (int step = 0; step < 40; ++step) {  // each rank moves each element by the same small amount, one of them far
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float by = i % 256 == 0 ? 64.0F : 1.0F + static_cast<float>(rank);
+        values[i] = values[i] + by;
+        wanted[i] = wanted[i] + (i % 256 == 0 ? 64.0F : 1.5F);
+      }
+      outer.step();
+    }
+    for (size_t i = 0; i < values.size(); ++i)
+      error_of[feedback] = std::max(error_of[feedback], static_cast<double>(std::fabs(values[i] - wanted[i])));
+  }
+  expect_equal(error_of[0], 60.0, "without feedback small movements are lost beside large ones, each time");
+  expect(error_of[1] < 5, "with it they come, a scale (64 / 7) late at most: " + std::to_string(error_of[1]));
+  group.barrier();
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, replicas_start_from_rank_0, 2) {
+  OuterWorld<float> world(group, DDP_F32);
+  outer::Outer outer(world.model, outer_options(2));
+  expect_error(DDP_ERROR_INVALID_STATE,
+               [&] {
+                 world.model->begin_backward(DDP_PASS_LOCAL);
+                 outer.step();
+               },
+               {"a backward pass is open"});
+  for (int32_t p = static_cast<int32_t>(kOuterShapes.size()); p-- > 0;) world.model->pass().mark_ready(p);
+  world.model->end_backward();
+  world.step(rank, 0);
+  outer.step();
+  expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(); });  // not exchanged yet
+  world.step(rank, 1);
+  outer.step();
+  world.model->replicas().check();
+}

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that libddp keeps (own_values): what was lent is used no more after commit, and every way of making a step,
-// failing, saving and averaging gives the bits of values that stay where they are.
+// saving and averaging gives the bits of values that stay where they are. Passes that fail are in fused_test.cpp.
 #include "checkpoint/state.hpp"
 #include "optim/ema.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 const std::vector<int64_t> kShapes = {900, 64, 5000, 0, 70'001, 7, 33'000, 1024};
@@ -35,60 +32,33 @@ std::string train(group::Group& group, Rule rule, const Ways& ways) {
   return all;
 }
 
-ddp_case_on(kThreePaths, every_way_gives_the_same_bits) {
-  for (const int size : {1, 2, 3})
-    run_on(path, size, [&](group::Group& group, int) {
-      for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-        Ways plain = ways_with(false);
-        plain.dtype = dtype;
-        plain.master_weights = dtype == DDP_BF16;
-        const std::string wanted = train(group, Rule::kAdamW, plain);
-        for (int way = 0; way < 8; ++way) {
-          Ways own = plain;
-          own.own_values = true;
-          own.shard = (way & 1) != 0;
-          own.in_backward = (way & 2) != 0;
-          own.owned_grads = (way & 4) != 0;
-          expect(train(group, Rule::kAdamW, own) == wanted, "way " + std::to_string(way));
-        }
-      }
-    });
+ddp_ranks_case_on(kThreePaths, run_on, every_way_gives_the_same_bits, 1, 2, 3) {
+  for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
+    Ways plain = ways_with(false);
+    plain.dtype = dtype;
+    plain.master_weights = dtype == DDP_BF16;
+    const std::string wanted = train(group, Rule::kAdamW, plain);
+    for (int way = 0; way < 8; ++way) {
+      Ways own = plain;
+      own.own_values = true;
+      own.shard = (way & 1) != 0;
+      own.in_backward = (way & 2) != 0;
+      own.owned_grads = (way & 4) != 0;
+      expect(train(group, Rule::kAdamW, own) == wanted, "way " + std::to_string(way));
+    }
+  }
 }
 
 /// Rank 0's values as they were lent are what all ranks begin with.
-ddp_case_on(kThreePaths, commit_copies_what_was_lent) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Training world(group, Rule::kSgd, ways_with(true));
-    for (size_t p = 0; p < kShapes.size(); ++p)
-      for (int64_t i = 0; i < kShapes[p]; ++i) {
-        float found = 0;
-        std::memcpy(&found, world.values[p] + 4 * i, 4);
-        expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
-      }
-    expect(rank < 2, "a rank");
-  });
-}
-
-ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
-  for (const bool shard : {false, true})
-    run_on(path, 2, [shard](group::Group& group, int rank) {
-      Ways ways = ways_with(true);
-      ways.shard = shard;
-      ways.in_backward = true;
-      ways.unused = DDP_UNUSED_ERROR;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
-      for (int step = 0; step < kSteps; ++step) {
-        if (step == 1 || step == 2) {
-          const std::string before = world.bytes();
-          (void)expect_error(DDP_ERROR_INVALID_STATE,
-                             [&] { world.pass(rank, 9, {}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
-          expect(world.bytes() == before, "parameters are as before");
-          continue;
-        }
-        for (Training* each : {&world, &other}) each->train(rank, step);
-        expect(world.bytes() == other.bytes(), "and so is the optimizer's state");
-      }
-    });
+ddp_ranks_case_on(kThreePaths, run_on, commit_copies_what_was_lent, 2) {
+  Training world(group, Rule::kSgd, ways_with(true));
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    for (int64_t i = 0; i < kShapes[p]; ++i) {
+      float found = 0;
+      std::memcpy(&found, world.values[p] + 4 * i, 4);
+      expect(found == static_cast<float>(std::sin(static_cast<double>(i) + static_cast<double>(p))), "a value");
+    }
+  expect(rank < 2, "a rank");
 }
 
 ddp_case_on(kThreePaths, checkpoints_are_the_same_file) {
@@ -108,5 +78,3 @@ ddp_case_on(kThreePaths, checkpoints_are_the_same_file) {
     expect(!files[0].empty() && files[0] == files[1], "the same file");
   });
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass, on every transport, and the reports that other ranks get when a rank is killed or stopped.
-#include <signal.h>
 
 #include "conformance/pass_world.hpp"
-#include "control/control.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case_on(kEveryHostPath, every_way_order_and_thread_gives_the_mean) {
   for (const int size : kSizes)
@@ -33,62 +28,51 @@ ddp_case_on(kEveryHostPath, every_way_order_and_thread_gives_the_mean) {
         });
 }
 
-ddp_case_on(kEveryHostPath, marks_from_several_threads_give_the_mean) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kMixed);
-    for (int pass = 0; pass < 20; ++pass) {
-      world.fill(rank, pass);
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      std::vector<std::thread> threads;
-      for (int t = 0; t < 3; ++t)
-        threads.emplace_back([&, t] {
-          for (size_t p = static_cast<size_t>(t); p < kShapes.size(); p += 3)
-            world.model->pass().mark_ready(static_cast<int32_t>(p));
-        });
-      for (std::thread& thread : threads) thread.join();
-      world.model->end_backward();
-      world.expect_mean(3, pass, "pass " + std::to_string(pass));
-    }
-    group.barrier();
-  });
-}
-
-ddp_case_on(kEveryHostPath, accumulated_gradients_are_reduced_as_a_whole) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kOwned);
-    world.model->gradients().zero();
-    for (int step = 0; step < 3; ++step) {
-      world.model->begin_backward(step < 2 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
-      for (size_t p = kShapes.size(); p-- > 0;) {
-        for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] += static_cast<float>(rank + 1);
-        world.model->pass().mark_ready(static_cast<int32_t>(p));
-      }
-      world.model->end_backward();
-      if (step < 2)
-        expect(world.grad(0)[0] == static_cast<float>((rank + 1) * (step + 1)), "an accumulation pass sends nothing");
-    }
-    for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == 4.5F, "mean of 3 and 6");
-  });
-}
-
-ddp_case_on(kEveryHostPath, a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kOwned);
-    world.fill(rank, 0);
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, marks_from_several_threads_give_the_mean, 3) {
+  PassWorld world(group, Memory::kMixed);
+  for (int pass = 0; pass < 20; ++pass) {
+    world.fill(rank, pass);
     world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p)
-      if (!(rank == 1 && (p == 2 || p == 5))) world.model->pass().mark_ready(static_cast<int32_t>(p));
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
-    expect_contains(text, "rank 1");
-    expect_contains(text, "\"p2\"");
-    expect_contains(text, "\"p5\"");
-    expect(text.find("rank 0") == std::string::npos, text);
-    world.fill(rank, 1);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t)
+      threads.emplace_back([&, t] {
+        for (size_t p = static_cast<size_t>(t); p < kShapes.size(); p += 3)
+          world.model->pass().mark_ready(static_cast<int32_t>(p));
+      });
+    for (std::thread& thread : threads) thread.join();
     world.model->end_backward();
-    world.expect_mean(3, 1, "the pass after");
-  });
+    world.expect_mean(3, pass, "pass " + std::to_string(pass));
+  }
+  group.barrier();
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, accumulated_gradients_are_reduced_as_a_whole, 2) {
+  PassWorld world(group, Memory::kOwned);
+  world.model->gradients().zero();
+  for (int step = 0; step < 3; ++step) {
+    world.model->begin_backward(step < 2 ? DDP_PASS_ACCUMULATE : DDP_PASS_REDUCE);
+    for (size_t p = kShapes.size(); p-- > 0;) {
+      for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] += static_cast<float>(rank + 1);
+      world.model->pass().mark_ready(static_cast<int32_t>(p));
+    }
+    world.model->end_backward();
+    if (step < 2)
+      expect(world.grad(0)[0] == static_cast<float>((rank + 1) * (step + 1)), "an accumulation pass sends nothing");
+  }
+  for (size_t p = 0; p < kShapes.size(); ++p) expect(world.grad(p)[0] == 4.5F, "mean of 3 and 6");
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_forgotten_gradient_is_named_on_every_rank_and_training_goes_on, 3) {
+  PassWorld world(group, Memory::kOwned);
+  world.fill(rank, 0);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    if (!(rank == 1 && (p == 2 || p == 5))) world.model->pass().mark_ready(static_cast<int32_t>(p));
+  const std::string text =
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }, {"rank 1", "\"p2\"", "\"p5\""});
+  expect(text.find("rank 0") == std::string::npos, text);
+  world.run(rank, 1);
+  world.expect_mean(3, 1, "the pass after");
 }
 
 ddp_case_on(kEveryHostPath, gradients_that_nobody_uses_are_untouched) {
@@ -119,77 +103,64 @@ ddp_case_on(kEveryHostPath, gradients_that_nobody_uses_are_untouched) {
     });
 }
 
-ddp_case_on(kEveryHostPath, misuse_is_refused_and_harms_nothing) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kPrivate);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(0); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
-    world.fill(rank, 0);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->gradients().zero(); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_unused(0); });
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(3); }), "\"p3\"");
-    world.model->end_backward();
-    world.expect_mean(2, 0, "after misuse");
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, misuse_is_refused_and_harms_nothing, 2) {
+  PassWorld world(group, Memory::kPrivate);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(0); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
+  world.fill(rank, 0);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.barrier(); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->gradients().zero(); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_unused(0); });
+  for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->pass().mark_ready(3); }, {"\"p3\""});
+  world.model->end_backward();
+  world.expect_mean(2, 0, "after misuse");
 }
 
-ddp_case_on(kEveryHostPath, different_models_are_refused_with_the_first_difference) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
-    float a[6] = {};
-    float b[6] = {};
-    model.add_parameter("a", flat_tensor(a, DDP_F32, 6), nullptr);
-    model.add_parameter(rank == 2 ? "c" : "b", flat_tensor(b, DDP_F32, rank == 2 ? 5 : 6), nullptr);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); });
-    expect_contains(text, "parameter 1 is \"b\" F32 [6] on ranks 0 and 1, but \"c\" F32 [5] on rank 2");
-    group.barrier();  // the group is whole
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, different_models_are_refused_with_the_first_difference, 3) {
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
+  float a[6] = {};
+  float b[6] = {};
+  model.add_parameter("a", flat_tensor(a, DDP_F32, 6), nullptr);
+  model.add_parameter(rank == 2 ? "c" : "b", flat_tensor(b, DDP_F32, rank == 2 ? 5 : 6), nullptr);
+  expect_error(DDP_ERROR_MISMATCH, [&] { model.commit(); },
+               {"parameter 1 is \"b\" F32 [6] on ranks 0 and 1, but \"c\" F32 [5] on rank 2"});
+  group.barrier();  // the group is whole
 }
 
-ddp_case_on(kEveryHostPath, commit_gives_everybody_the_values_of_rank_0) {
-  run_if_enough_on(path, 4, [&](group::Group& group, int rank) {
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
-    std::vector<float> value(70'000, static_cast<float>(rank + 1));
-    int64_t counter = rank + 5;
-    model.add_parameter("w", flat_tensor(value.data(), DDP_F32, 70'000), nullptr);
-    model.add_buffer("n", flat_tensor(&counter, DDP_I64, 1));
-    model.commit();
-    expect(value.front() == 1.0F && value.back() == 1.0F && counter == 5, "rank 0's values");
-    model.replicas().check();
-    counter = rank == 3 ? 9 : 5;
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); });
-    expect_contains(text, "buffer \"n\"");
-    expect_contains(text, "rank 3");
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, commit_gives_everybody_the_values_of_rank_0, 4) {
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
+  std::vector<float> value(70'000, static_cast<float>(rank + 1));
+  int64_t counter = rank + 5;
+  model.add_parameter("w", flat_tensor(value.data(), DDP_F32, 70'000), nullptr);
+  model.add_buffer("n", flat_tensor(&counter, DDP_I64, 1));
+  model.commit();
+  expect(value.front() == 1.0F && value.back() == 1.0F && counter == 5, "rank 0's values");
+  model.replicas().check();
+  counter = rank == 3 ? 9 : 5;
+  expect_error(DDP_ERROR_MISMATCH, [&] { model.replicas().check(); }, {"buffer \"n\"", "rank 3"});
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, a_rank_that_left_after_the_last_pass_stops_no_local_work) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kOwned);
-    world.fill(rank, 0);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-    world.model->end_backward();
-    if (rank == 2) return;  // leaves
-    const int64_t limit = os::now_ns() + 20'000'000'000;
-    for (bool left = false; !left;) {
-      try {
-        group.health().check_usable();
-        expect(os::now_ns() < limit, "the others learn of it");
-      } catch (const Error& error) {
-        expect_contains(error.text(), "rank 2");
-        left = true;
-      }
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_rank_that_left_after_the_last_pass_stops_no_local_work, 3) {
+  PassWorld world(group, Memory::kOwned);
+  world.run(rank, 0);
+  if (rank == 2) return;  // leaves
+  const int64_t limit = os::now_ns() + 20'000'000'000;
+  for (bool left = false; !left;) {
+    try {
+      group.health().check_usable();
+      expect(os::now_ns() < limit, "the others learn of it");
+    } catch (const Error& error) {
+      expect_contains(error.text(), "rank 2");
+      left = true;
     }
-    group.health().check_no_fault();  // an optimizer may step
-    world.expect_mean(3, 0, "what was reduced stays");
-    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(); }), "rank 2");
-  });
+  }
+  group.health().check_no_fault();  // an optimizer may step
+  world.expect_mean(3, 0, "what was reduced stays");
+  expect_error(DDP_ERROR_ABORTED, [&] { group.barrier(); }, {"rank 2"});
 }
 
 ddp_group_options options_of(ddp_backend backend) {
@@ -209,9 +180,7 @@ void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit
     PassWorld world(*group, Memory::kOwned);
     try {
       for (int pass = 0;; ++pass) {
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-        world.model->end_backward();
+        world.reduce();
         if (pass == 5) report.say("training");
       }
     } catch (const Error& error) {
@@ -263,10 +232,7 @@ ddp_case(the_process_makes_a_new_group_after_a_failure) {
     const auto group = group::Group::create(("file://" + folder.path() + "/again").c_str(), options);
     PassWorld world(*group, Memory::kOwned);
     for (int pass = 0; pass < 10; ++pass) {
-      world.fill(rank, pass);
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      for (size_t p = 0; p < kShapes.size(); ++p) world.model->pass().mark_ready(static_cast<int32_t>(p));
-      world.model->end_backward();
+      world.run(rank, pass);
       world.expect_mean(2, pass, "after the failure");
     }
     group->barrier();
@@ -279,5 +245,3 @@ ddp_case(the_process_makes_a_new_group_after_a_failure) {
     expect(result.text == "trained on", result.describe());
   }
 }
-
-}  // namespace

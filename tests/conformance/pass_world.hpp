@@ -2,17 +2,11 @@
 // A model and its passes. The oracle is the public rule, written naively.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
-#include <random>
-#include <thread>
-
 #include "model/gradients.hpp"
 #include "model/model.hpp"
 #include "model/replicas.hpp"
 #include "os/clock.hpp"
+#include "parts/model_pass.hpp"
 #include "support/group_world.hpp"
 #include "support/sum_oracle.hpp"
 
@@ -21,11 +15,7 @@ namespace ddp::test {
 inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
 
 inline ddp_model_options model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 4'000;
-  options.bucket_bytes = 20'000;
-  options.reduce = DDP_AVERAGE;
-  return options;
+  return {.first_bucket_bytes = 4'000, .bucket_bytes = 20'000, .reduce = DDP_AVERAGE};
 }
 
 /// Parameters of odd sizes, one larger than a bucket.
@@ -39,25 +29,32 @@ inline float gradient(int rank, int pass, size_t parameter, int64_t i) {
   return static_cast<float>(random() % 20011) / 997.0F - 10.0F;
 }
 
-inline float mean(int size, int pass, size_t parameter, int64_t i) {
+inline float sum_over(int size, int pass, size_t parameter, int64_t i) {
   std::vector<float> of_ranks;
   for (int rank = 0; rank < size; ++rank) of_ranks.push_back(gradient(rank, pass, parameter, i));
-  return oracle_sum(of_ranks) / static_cast<float>(size);
+  return oracle_sum(of_ranks);
+}
+inline float mean(int size, int pass, size_t parameter, int64_t i) {
+  return sum_over(size, pass, parameter, i) / static_cast<float>(size);
 }
 
 /// One rank's model with gradients in the asked kind of memory.
 struct PassWorld {
+  std::vector<int64_t> shapes;
   std::vector<std::vector<float>> values, grads;
   std::unique_ptr<model::Model> model;
 
-  PassWorld(group::Group& group, Memory memory, const ddp_model_options& options = model_options()) {
+  PassWorld(group::Group& group, Memory memory, const ddp_model_options& options = model_options(),
+            const parts::Hook& hook = {}, const std::vector<int64_t>& of = kShapes)
+      : shapes(of) {
     // The caller keeps the group; the model only needs a pointer that does not own it.
     model = std::make_unique<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-    for (size_t p = 0; p < kShapes.size(); ++p) {
-      values.emplace_back(static_cast<size_t>(kShapes[p]), static_cast<float>(p));
-      grads.emplace_back(static_cast<size_t>(kShapes[p]));
-      const Tensor value = flat_tensor(values[p].data(), DDP_F32, kShapes[p]);
-      Tensor grad = flat_tensor(grads[p].data(), DDP_F32, kShapes[p]);
+    model->set_hook(hook);
+    for (size_t p = 0; p < shapes.size(); ++p) {
+      values.emplace_back(static_cast<size_t>(shapes[p]), static_cast<float>(p));
+      grads.emplace_back(static_cast<size_t>(shapes[p]));
+      const Tensor value = flat_tensor(values[p].data(), DDP_F32, shapes[p]);
+      Tensor grad = flat_tensor(grads[p].data(), DDP_F32, shapes[p]);
       const bool in_group = memory == Memory::kGroup || (memory == Memory::kMixed && p % 3 == 0);
       if (in_group) grad.data = static_cast<std::byte*>(group.memory().alloc(grad.bytes()));
       const bool owned = memory == Memory::kOwned || (memory == Memory::kMixed && p % 3 == 1);
@@ -65,17 +62,35 @@ struct PassWorld {
     }
     model->commit();
   }
-  float* grad(size_t p) { return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data); }
-  void fill(int rank, int pass) {
-    for (size_t p = 0; p < kShapes.size(); ++p) fill(rank, pass, p);
+  [[nodiscard]] float* grad(size_t p) const {
+    return reinterpret_cast<float*>(model->table().parameter(static_cast<int32_t>(p)).grad.data);
   }
-  void fill(int rank, int pass, size_t p) {
-    for (int64_t i = 0; i < kShapes[p]; ++i) grad(p)[i] = gradient(rank, pass, p, i);
+  void fill(int rank, int pass) const {
+    for (size_t p = 0; p < shapes.size(); ++p) fill(rank, pass, p);
   }
-  void expect_mean(int size, int pass, const std::string& what) {
-    for (size_t p = 0; p < kShapes.size(); ++p)
-      for (int64_t i = 0; i < kShapes[p]; ++i) {
-        const float wanted = mean(size, pass, p, i);
+  void fill(int rank, int pass, size_t p) const {
+    for (int64_t i = 0; i < shapes[p]; ++i) grad(p)[i] = gradient(rank, pass, p, i);
+  }
+  /// A pass in which this rank marks all, the last one first.
+  void reduce() const {
+    begin();
+    model->end_backward();
+  }
+  void begin() const {
+    model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = shapes.size(); p-- > 0;) model->pass().mark_ready(static_cast<int32_t>(p));
+  }
+  void run(int rank, int pass) const {
+    fill(rank, pass);
+    reduce();
+  }
+  void expect_mean(int size, int pass, const std::string& what) const {
+    expect_scaled_sum(size, pass, static_cast<float>(size), what);
+  }
+  void expect_scaled_sum(int size, int pass, float divisor, const std::string& what) const {
+    for (size_t p = 0; p < shapes.size(); ++p)
+      for (int64_t i = 0; i < shapes[p]; ++i) {
+        const float wanted = sum_over(size, pass, p, i) / divisor;
         if (std::memcmp(&wanted, &grad(p)[i], 4) != 0)
           throw std::runtime_error(what + ": parameter " + std::to_string(p) + " element " + std::to_string(i) + " is " +
                                    std::to_string(grad(p)[i]) + ", expected " + std::to_string(wanted));

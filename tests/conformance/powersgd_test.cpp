@@ -1,32 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // PowerSGD, on every transport.
 #include "conformance/powersgd_world.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
-ddp_case_on(kEveryHostPath, gradients_of_low_rank_are_exact) {
-  for (const int size : {1, 2, 3, 4})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      for (const bool remembers : {true, false}) {
-        ddp_powersgd_options options = powersgd_options(3);
-        options.warm_start = options.error_feedback = remembers ? 1 : 0;
-        const PowerWorld world(group, extra::powersgd_hook(options));
-        for (int pass = 0; pass < 3; ++pass) {
-          world.run(rank, low_rank_gradient);
-          for (size_t p = 0; p < kPowerShapes.size(); ++p) {
-            const double error = world.error(size, low_rank_gradient, p);
-            const double tolerance = p == 4 ? 1e-11 : 2e-5;
-            expect(error < tolerance, "parameter " + std::to_string(p) + " is off by " + std::to_string(error) +
-                                          " in pass " + std::to_string(pass));
-          }
-          world.expect_equal_bits(group);
-        }
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, gradients_of_low_rank_are_exact, 1, 2, 3, 4) {
+  for (const bool remembers : {true, false}) {
+    ddp_powersgd_options options = powersgd_options(3);
+    options.warm_start = options.error_feedback = remembers ? 1 : 0;
+    const PowerWorld world(group, extra::powersgd_hook(options));
+    for (int pass = 0; pass < 3; ++pass) {
+      world.run(rank, low_rank_gradient);
+      for (size_t p = 0; p < kPowerShapes.size(); ++p) {
+        const double error = world.error(group.size(), low_rank_gradient, p);
+        const double tolerance = p == 4 ? 1e-11 : 2e-5;
+        expect(error < tolerance, "parameter " + std::to_string(p) + " is off by " + std::to_string(error) + " in pass " +
+                                      std::to_string(pass));
       }
-      group.barrier();
-    });
+      world.expect_equal_bits(group);
+    }
+  }
+  group.barrier();
 }
 
 /// The same gradient in every pass; answers how far the mean of all results is from it.
@@ -50,94 +44,80 @@ double running_error(group::Group& group, int rank, const ddp_powersgd_options& 
   return std::sqrt(off / all);
 }
 
-ddp_case_on(kEveryHostPath, error_feedback_makes_the_running_sum_converge) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    ddp_powersgd_options options = powersgd_options(4);
-    const double few = running_error(group, rank, options, 10);
-    const double many = running_error(group, rank, options, 100);
-    options.error_feedback = 0;
-    const double without = running_error(group, rank, options, 100);
-    expect(few > 0.2 && many < 0.15 && many < few / 3,
-           "after 10 passes " + std::to_string(few) + ", after 100 " + std::to_string(many));
-    expect(without > 0.5, "without feedback " + std::to_string(without));
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, error_feedback_makes_the_running_sum_converge, 3) {
+  ddp_powersgd_options options = powersgd_options(4);
+  const double few = running_error(group, rank, options, 10);
+  const double many = running_error(group, rank, options, 100);
+  options.error_feedback = 0;
+  const double without = running_error(group, rank, options, 100);
+  expect(few > 0.2 && many < 0.15 && many < few / 3,
+         "after 10 passes " + std::to_string(few) + ", after 100 " + std::to_string(many));
+  expect(without > 0.5, "without feedback " + std::to_string(without));
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, the_first_passes_are_plain_and_the_rest_sends_less) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    ddp_powersgd_options options = powersgd_options(1);
-    options.start_pass = 2;
-    const PowerWorld world(group, extra::powersgd_hook(options));
-    int64_t plain = 0, compressed = 0;
-    for (int pass = 0; pass < 4; ++pass) {
-      world.run(rank, full_gradient);
-      ddp_model_stats stats{};
-      world.model->passes().meter().fill(stats);
-      (pass < 2 ? plain : compressed) = stats.sent_bytes;
-      for (const size_t p : kCompressed) {
-        const double error = world.error(3, full_gradient, p);
-        expect(pass < 2 ? error < 1e-6 : error > 0.05,
-               "pass " + std::to_string(pass) + " is off by " + std::to_string(error));
-      }
-      for (const size_t p : {size_t{2}, size_t{3}})
-        expect(world.error(3, full_gradient, p) < 1e-6, "what is not compressed is the mean");
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, the_first_passes_are_plain_and_the_rest_sends_less, 3) {
+  ddp_powersgd_options options = powersgd_options(1);
+  options.start_pass = 2;
+  const PowerWorld world(group, extra::powersgd_hook(options));
+  int64_t plain = 0, compressed = 0;
+  for (int pass = 0; pass < 4; ++pass) {
+    world.run(rank, full_gradient);
+    ddp_model_stats stats{};
+    world.model->passes().meter().fill(stats);
+    (pass < 2 ? plain : compressed) = stats.sent_bytes;
+    for (const size_t p : kCompressed) {
+      const double error = world.error(3, full_gradient, p);
+      expect(pass < 2 ? error < 1e-6 : error > 0.05, "pass " + std::to_string(pass) + " is off by " + std::to_string(error));
     }
-    // Between hosts; in shared memory the ranks read each other's buckets where they are, unless they are small. The vectors
-    // are small enough to go whole to every rank: n - 1 times, where the gradients go 2 (n - 1) / n times.
-    expect(group.backend() != DDP_BACKEND_GLOO || compressed <= plain / 3,
-           "sent " + std::to_string(compressed) + " bytes instead of " + std::to_string(plain));
-    group.barrier();
-  });
+    for (const size_t p : {size_t{2}, size_t{3}})
+      expect(world.error(3, full_gradient, p) < 1e-6, "what is not compressed is the mean");
+  }
+  // Between hosts; in shared memory the ranks read each other's buckets where they are, unless they are small. The vectors
+  // are small enough to go whole to every rank: n - 1 times, where the gradients go 2 (n - 1) / n times.
+  expect(group.backend() != DDP_BACKEND_GLOO || compressed <= plain / 3,
+         "sent " + std::to_string(compressed) + " bytes instead of " + std::to_string(plain));
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, what_is_not_finite_is_nan_everywhere_for_one_pass) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    const PowerWorld world(group, extra::powersgd_hook(powersgd_options(3)));
-    world.run(rank, low_rank_gradient);
-    for (const double bad : {NAN, INFINITY}) {
-      world.run(rank, [&](int of, size_t p, int64_t row, int64_t column) {
-        return of == 1 && p == 0 && row == 5 && column == 7 ? bad : low_rank_gradient(of, p, row, column);
-      });
-      for (int64_t i = 0; i < world.grad(0).count; ++i) expect(std::isnan(world.get(0, i)), "NaN on every rank");
-      expect(world.error(3, low_rank_gradient, 1) < 1e-5, "its neighbour is not touched");
-    }
-    world.run(rank, low_rank_gradient);
-    expect(world.error(3, low_rank_gradient, 0) < 1e-4, "the next pass is as if nothing had been");
-    world.expect_equal_bits(group);
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, what_is_not_finite_is_nan_everywhere_for_one_pass, 3) {
+  const PowerWorld world(group, extra::powersgd_hook(powersgd_options(3)));
+  world.run(rank, low_rank_gradient);
+  for (const double bad : {NAN, INFINITY}) {
+    world.run(rank, [&](int of, size_t p, int64_t row, int64_t column) {
+      return of == 1 && p == 0 && row == 5 && column == 7 ? bad : low_rank_gradient(of, p, row, column);
+    });
+    for (int64_t i = 0; i < world.grad(0).count; ++i) expect(std::isnan(world.get(0, i)), "NaN on every rank");
+    expect(world.error(3, low_rank_gradient, 1) < 1e-5, "its neighbour is not touched");
+  }
+  world.run(rank, low_rank_gradient);
+  expect(world.error(3, low_rank_gradient, 0) < 1e-4, "the next pass is as if nothing had been");
+  world.expect_equal_bits(group);
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, unused_and_zero_gradients_do_no_harm) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    const PowerWorld world(group, extra::powersgd_hook(powersgd_options(2)), DDP_UNUSED_ALLOW);
-    for (int pass = 0; pass < 2; ++pass) {
-      world.run(rank, [](int, size_t, int64_t, int64_t) { return 0.0; });
-      for (const size_t p : kCompressed)
-        for (int64_t i = 0; i < world.grad(p).count; ++i) expect(world.get(p, i) == 0, "zero stays zero");
-    }
-    world.fill(rank, full_gradient);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 0) world.model->pass().mark_ready(2);
-    world.model->end_backward();
-    for (int64_t i = 0; i < world.grad(0).count; ++i)
-      expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))),
-             "unused: untouched");
-    world.run(rank, low_rank_gradient);  // unused gradients left nothing in memory, and the zeros ended no vector
-    for (size_t p = 0; p < kPowerShapes.size(); ++p) expect(world.error(3, low_rank_gradient, p) < 3e-5, "exact again");
-    world.expect_equal_bits(group);
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, unused_and_zero_gradients_do_no_harm, 3) {
+  const PowerWorld world(group, extra::powersgd_hook(powersgd_options(2)), DDP_UNUSED_ALLOW);
+  for (int pass = 0; pass < 2; ++pass) {
+    world.run(rank, [](int, size_t, int64_t, int64_t) { return 0.0; });
+    for (const size_t p : kCompressed)
+      for (int64_t i = 0; i < world.grad(p).count; ++i) expect(world.get(p, i) == 0, "zero stays zero");
+  }
+  world.fill(rank, full_gradient);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  if (rank == 0) world.model->pass().mark_ready(2);
+  world.model->end_backward();
+  for (int64_t i = 0; i < world.grad(0).count; ++i)
+    expect(world.get(0, i) == static_cast<double>(static_cast<float>(full_gradient(rank, 0, i / 50, i % 50))),
+           "unused: untouched");
+  world.run(rank, low_rank_gradient);  // unused gradients left nothing in memory, and the zeros ended no vector
+  for (size_t p = 0; p < kPowerShapes.size(); ++p) expect(world.error(3, low_rank_gradient, p) < 3e-5, "exact again");
+  world.expect_equal_bits(group);
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, options_that_differ_are_a_mismatch) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    const std::string text = expect_error(
-        DDP_ERROR_MISMATCH, [&] { const PowerWorld world(group, extra::powersgd_hook(powersgd_options(rank + 1))); });
-    expect_contains(text, "powersgd of rank 2");
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, options_that_differ_are_a_mismatch, 2) {
+  expect_error(DDP_ERROR_MISMATCH, [&] { const PowerWorld world(group, extra::powersgd_hook(powersgd_options(rank + 1))); },
+               {"powersgd of rank 2"});
+  group.barrier();
 }
-
-}  // namespace

@@ -2,13 +2,9 @@
 // A model with PowerSGD. The oracle is the mean by a naive loop over all ranks' gradients in F64.
 #pragma once
 
-#include <cmath>
-#include <cstring>
-
 #include "conformance/wire_world.hpp"
 #include "core/random.hpp"
 #include "extra/powersgd.hpp"
-#include "parts/model_pass.hpp"
 
 namespace ddp::test {
 

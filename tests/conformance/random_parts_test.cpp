@@ -2,18 +2,13 @@
 // The rule of tests/README.md, "The rule of bits", where the global batch has parts: on random models, numbers of parts and
 // of ranks a gradient is the naive sum over the parts, to the last bit. Parts may be skipped, have weights, come in several
 // passes, use some parameters only and are sent in 16 bits. A failure names the seed of its combination.
-#include <algorithm>
-#include <random>
 
 #include "conformance/lent_model.hpp"
 #include "core/virtual_ranks.hpp"
 #include "model/uneven.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 2;
 
@@ -249,5 +244,3 @@ ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_one_rank) { random_parts_
 ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_two_ranks) { random_parts_keep_the_rule(path, 2); }
 ddp_case_on(kThreePaths, random_parts_keep_the_rule_of_three_ranks) { random_parts_keep_the_rule(path, 3); }
 ddp_case_on(kEveryHostPath, random_parts_keep_the_rule_of_five_ranks) { random_parts_keep_the_rule(path, 5); }
-
-}  // namespace

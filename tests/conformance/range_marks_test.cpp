@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are marked range by range: the bits of whole marks, in any order and from any thread; and the calls that
 // are refused or missing.
-#include <algorithm>
 #include <complex>
-#include <thread>
 
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Range {
   int32_t index;
@@ -60,63 +55,57 @@ ddp_case_on(kThreePaths, ranges_in_any_order_give_the_bits_of_whole_marks) {
     });
 }
 
-ddp_case_on(kThreePaths, ranges_come_from_several_threads) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.progress = DDP_PROGRESS_THREAD;
-    Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
-    for (int step = 0; step < 3; ++step) {
-      world.fill(rank, step);
-      const std::vector<Range> marks = random_marks(static_cast<unsigned>(rank * 10 + step));
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      std::vector<std::thread> threads;
-      for (size_t t = 0; t < 3; ++t)
-        threads.emplace_back([&, t] {
-          for (size_t i = t; i < marks.size(); i += 3) mark(*world.model, marks[i]);
-        });
-      for (std::thread& thread : threads) thread.join();
-      world.model->end_backward();
-      world.optimizer->step();
-      other.train(rank, step);
-      expect(world.bytes() == other.bytes(), "the bits");
-    }
-  });
+ddp_ranks_case_on(kThreePaths, run_on, ranges_come_from_several_threads, 2) {
+  Ways ways;
+  ways.progress = DDP_PROGRESS_THREAD;
+  Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
+  for (int step = 0; step < 3; ++step) {
+    world.fill(rank, step);
+    const std::vector<Range> marks = random_marks(static_cast<unsigned>(rank * 10 + step));
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 3; ++t)
+      threads.emplace_back([&, t] {
+        for (size_t i = t; i < marks.size(); i += 3) mark(*world.model, marks[i]);
+      });
+    for (std::thread& thread : threads) thread.join();
+    world.model->end_backward();
+    world.optimizer->step();
+    other.train(rank, step);
+    expect(world.bytes() == other.bytes(), "the bits");
+  }
 }
 
-ddp_case_on(kThreePaths, what_is_wrong_is_refused_and_marks_nothing) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways;
-    ways.unused = DDP_UNUSED_ERROR;
-    Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
-    model::Model& model = *world.model;
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }),
-                    "no backward pass is open");
-    world.fill(rank, 0);
-    model.begin_backward(DDP_PASS_REDUCE);
-    const int64_t wrong[][2] = {{-1, 1}, {0, 0},         {0, -1},        {0, 8},        {7, 1},
-                                {8, 1},  {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
-    for (const auto& [first, count] : wrong)
-      expect_contains(
-          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
-          "\"p0\" has 7 elements");
-    model.pass().mark_range_ready(0, 2, 3);
-    for (const auto& [first, count] : {std::pair{2, 3}, {4, 1}, {0, 3}, {4, 3}, {0, 7}})
-      expect_contains(
-          expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
-          "marked already");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_ready(0); }), "marked twice");
-    model.pass().mark_ready(1);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(1, 0, 1); }), "as a whole");
-    model.pass().mark_range_ready(0, 0, 2);
-    model.pass().mark_range_ready(0, 5, 2);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }),
-                    "all of its ranges");
-    for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.pass().mark_ready(p);
-    model.end_backward();
-    world.optimizer->step();
-    other.train(rank, 0);
-    expect(world.bytes() == other.bytes(), "the pass is as good as any");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, what_is_wrong_is_refused_and_marks_nothing, 2) {
+  Ways ways;
+  ways.unused = DDP_UNUSED_ERROR;
+  Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
+  model::Model& model = *world.model;
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }, {"no backward pass is open"});
+  world.fill(rank, 0);
+  model.begin_backward(DDP_PASS_REDUCE);
+  const int64_t wrong[][2] = {{-1, 1}, {0, 0},         {0, -1},        {0, 8},        {7, 1},
+                              {8, 1},  {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
+  for (const auto& [first, count] : wrong)
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_ARGUMENT, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
+        "\"p0\" has 7 elements");
+  model.pass().mark_range_ready(0, 2, 3);
+  for (const auto& [first, count] : {std::pair{2, 3}, {4, 1}, {0, 3}, {4, 3}, {0, 7}})
+    expect_contains(
+        expect_error(DDP_ERROR_INVALID_STATE, [&, f = first, c = count] { model.pass().mark_range_ready(0, f, c); }),
+        "marked already");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_ready(0); }, {"marked twice"});
+  model.pass().mark_ready(1);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(1, 0, 1); }, {"as a whole"});
+  model.pass().mark_range_ready(0, 0, 2);
+  model.pass().mark_range_ready(0, 5, 2);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { model.pass().mark_range_ready(0, 0, 1); }, {"all of its ranges"});
+  for (int32_t p = 2; p < model.table().parameter_count(); ++p) model.pass().mark_ready(p);
+  model.end_backward();
+  world.optimizer->step();
+  other.train(rank, 0);
+  expect(world.bytes() == other.bytes(), "the pass is as good as any");
 }
 
 /// Also where gradients may be unused: a part of one is an error, and parameters are as before.
@@ -145,8 +134,8 @@ ddp_case_on(kThreePaths, what_is_missing_is_named) {
           }
         }
         if (mode == DDP_PASS_REDUCE || rank == 1) {
-          const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
-          expect_contains(text, "\"p1 (elements 100 to 199 and 1 more range)\"");
+          const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); },
+                                                {"\"p1 (elements 100 to 199 and 1 more range)\""});
           if (mode == DDP_PASS_REDUCE) expect_contains(text, "rank 1 did not mark");
         } else {
           model.end_backward();
@@ -161,47 +150,39 @@ ddp_case_on(kThreePaths, what_is_missing_is_named) {
 }
 
 /// What one pass accumulates range by range counts as used in the next.
-ddp_case_on(kThreePaths, ranges_accumulate) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Training world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
-    for (Training* each : {&world, &other}) {
-      each->fill(rank, 0);
-      each->model->begin_backward(DDP_PASS_ACCUMULATE);
-      for (int32_t p = 0; p < each->model->table().parameter_count(); ++p) {
-        const int64_t count = each->model->table().parameter(p).grad.count, half = (count + 1) / 2;
-        if (each == &other) {
-          each->model->pass().mark_ready(p);
-          continue;
-        }
-        each->model->pass().mark_range_ready(p, 0, half);
-        if (half < count) each->model->pass().mark_range_ready(p, half, count - half);
+ddp_ranks_case_on(kThreePaths, run_on, ranges_accumulate, 2) {
+  Training world(group, Rule::kSgd, Ways{}), other(group, Rule::kSgd, Ways{});
+  for (Training* each : {&world, &other}) {
+    each->fill(rank, 0);
+    each->model->begin_backward(DDP_PASS_ACCUMULATE);
+    for (int32_t p = 0; p < each->model->table().parameter_count(); ++p) {
+      const int64_t count = each->model->table().parameter(p).grad.count, half = (count + 1) / 2;
+      if (each == &other) {
+        each->model->pass().mark_ready(p);
+        continue;
       }
-      each->model->end_backward();
-      each->model->begin_backward(DDP_PASS_REDUCE);
-      each->model->end_backward();
-      each->optimizer->step();
+      each->model->pass().mark_range_ready(p, 0, half);
+      if (half < count) each->model->pass().mark_range_ready(p, half, count - half);
     }
-    expect(world.bytes() == other.bytes() && world.model->pass().results().was_used(3), "the bits");
-  });
+    each->model->end_backward();
+    each->model->begin_backward(DDP_PASS_REDUCE);
+    each->model->end_backward();
+    each->optimizer->step();
+  }
+  expect(world.bytes() == other.bytes() && world.model->pass().results().was_used(3), "the bits");
 }
 
-ddp_case_on(kThreePaths, complex_gradients_are_counted_in_complex_numbers) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 1000;
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-    std::vector<std::complex<float>> value(4), grad(4, {static_cast<float>(rank), 2});
-    const Tensor values = flat_tensor(value.data(), DDP_C64, 4), grads = flat_tensor(grad.data(), DDP_C64, 4);
-    model.add_parameter("z", values, &grads);
-    model.commit();
-    model.begin_backward(DDP_PASS_REDUCE);
-    model.pass().mark_range_ready(0, 3, 1);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { model.pass().mark_range_ready(0, 4, 1); }),
-                    "has 4 elements");
-    model.pass().mark_range_ready(0, 0, 3);
-    model.end_backward();
-    for (const auto& each : grad) expect(each == std::complex<float>(0.5F, 2), "the mean");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, complex_gradients_are_counted_in_complex_numbers, 2) {
+  ddp_model_options options{.first_bucket_bytes = 1000, .bucket_bytes = 1000};
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+  std::vector<std::complex<float>> value(4), grad(4, {static_cast<float>(rank), 2});
+  const Tensor values = flat_tensor(value.data(), DDP_C64, 4), grads = flat_tensor(grad.data(), DDP_C64, 4);
+  model.add_parameter("z", values, &grads);
+  model.commit();
+  model.begin_backward(DDP_PASS_REDUCE);
+  model.pass().mark_range_ready(0, 3, 1);
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { model.pass().mark_range_ready(0, 4, 1); }, {"has 4 elements"});
+  model.pass().mark_range_ready(0, 0, 3);
+  model.end_backward();
+  for (const auto& each : grad) expect(each == std::complex<float>(0.5F, 2), "the mean");
 }
-
-}  // namespace

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse sums against dense ones: the union of all ranks' rows, and bits as if dense gradients had been reduced.
-#include <map>
-#include <random>
 
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-#include "support/values.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// What one rank gives.
 struct Given {
@@ -80,43 +74,34 @@ void check(group::Group& group, int rank, ddp_dtype dtype, int64_t width, ddp_re
   }
 }
 
-ddp_case_on(kThreePaths, rows_have_the_bits_of_dense_gradients) {
-  for (const int size : {1, 2, 3, 4})
-    run_on(path, size, [](group::Group& group, int rank) {
-      uint64_t seed = 1;
-      for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_C64, DDP_C128})
-        for (const int64_t width : {1, 3, 64})
-          for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE}) check(group, rank, dtype, width, op, seed++);
-    });
+ddp_ranks_case_on(kThreePaths, run_on, rows_have_the_bits_of_dense_gradients, 1, 2, 3, 4) {
+  uint64_t seed = 1;
+  for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_C64, DDP_C128})
+    for (const int64_t width : {1, 3, 64})
+      for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE}) check(group, rank, dtype, width, op, seed++);
 }
 
-ddp_case_on(kThreePaths, nobody_may_have_rows) {
-  run_on(path, 3, [](group::Group& group, int) {
-    Tensor rows = flat_tensor(nullptr, DDP_F32, 0);
-    rows.ndim = 2, rows.shape[1] = 7;
-    expect_equal(group.all_reduce_rows(flat_tensor(nullptr, DDP_I64, 0), rows, DDP_SUM), int64_t{0}, "rows");
-    group.get_rows(flat_tensor(nullptr, DDP_I64, 0), rows);
-  });
+ddp_ranks_case_on(kThreePaths, run_on, nobody_may_have_rows, 3) {
+  Tensor rows = flat_tensor(nullptr, DDP_F32, 0);
+  rows.ndim = 2, rows.shape[1] = 7;
+  expect_equal(group.all_reduce_rows(flat_tensor(nullptr, DDP_I64, 0), rows, DDP_SUM), int64_t{0}, "rows");
+  group.get_rows(flat_tensor(nullptr, DDP_I64, 0), rows);
 }
 
-ddp_case_on(kThreePaths, rows_of_another_width_are_a_mismatch_and_the_group_stays) {
-  run_on(path, 3, [](group::Group& group, int rank) {
-    float row[4] = {1, 2, 3, 4};
-    int64_t index = 5;
-    Tensor rows = flat_tensor(row, DDP_F32, rank == 1 ? 4 : 3);
-    rows.ndim = 2, rows.shape[0] = 1, rows.shape[1] = rows.count;
-    const Tensor indices = flat_tensor(&index, DDP_I64, 1);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { (void)group.all_reduce_rows(indices, rows, DDP_SUM); });
-    expect_contains(text, "rank 0 gives F32 rows of 3 elements (sum), but rank 1");
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.get_rows(indices, rows); });
-    rows.count = rows.shape[1] = 3;
-    expect_equal(group.all_reduce_rows(indices, rows, DDP_SUM), int64_t{1}, "rows afterwards");
-    float sum[3] = {};
-    Tensor got = rows;
-    got.data = reinterpret_cast<std::byte*>(sum);
-    group.get_rows(indices, got);
-    expect(sum[0] == 3 && sum[2] == 9, "the sum");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, rows_of_another_width_are_a_mismatch_and_the_group_stays, 3) {
+  float row[4] = {1, 2, 3, 4};
+  int64_t index = 5;
+  Tensor rows = flat_tensor(row, DDP_F32, rank == 1 ? 4 : 3);
+  rows.ndim = 2, rows.shape[0] = 1, rows.shape[1] = rows.count;
+  const Tensor indices = flat_tensor(&index, DDP_I64, 1);
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)group.all_reduce_rows(indices, rows, DDP_SUM); },
+               {"rank 0 gives F32 rows of 3 elements (sum), but rank 1"});
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { group.get_rows(indices, rows); });
+  rows.count = rows.shape[1] = 3;
+  expect_equal(group.all_reduce_rows(indices, rows, DDP_SUM), int64_t{1}, "rows afterwards");
+  float sum[3] = {};
+  Tensor got = rows;
+  got.data = reinterpret_cast<std::byte*>(sum);
+  group.get_rows(indices, got);
+  expect(sum[0] == 3 && sum[2] == 9, "the sum");
 }
-
-}  // namespace

@@ -3,17 +3,11 @@
 // every way of making a step, with weights, wire formats and parts in several passes, on every transport. Also when it goes
 // on from a checkpoint at another number of ranks. `--all` takes every number of ranks on every transport (tests/RECORDS.md
 // has what that found); without it processes take those that cut the tree differently.
-#include <algorithm>
 #include <initializer_list>
-#include <map>
-#include <stdexcept>
 
 #include "checkpoint/state.hpp"
+#include "support/check.hpp"
 #include "support/parts_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using namespace virtual_ranks;
 
@@ -116,5 +110,3 @@ ddp_case_on(kEveryHostPath, a_checkpoint_goes_on_at_any_number_of_ranks) {
 }
 
 ddp_before_cases(takes_all = argc > 1 && std::string(argv[1]) == "--all");
-
-}  // namespace

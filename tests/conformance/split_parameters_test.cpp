@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are larger than a bucket: split over several, they get the bits of one bucket, in every way of making a
 // step; a piece is sent as soon as its range is marked; and errors, reports and checkpoints do not depend on pieces.
-#include <thread>
 
 #include "checkpoint/state.hpp"
-#include "model/gradients.hpp"
-#include "parts/hooks/hook_bucket.hpp"
-#include "parts/model_pass.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSteps = 4;
 constexpr int64_t kSplit = 60'000, kInOneBucket = 1 << 24;
@@ -93,15 +86,13 @@ ddp_case_on(kThreePaths, a_rule_of_whole_tensors_gets_them) {
 }
 
 /// A hook may need the shape of a gradient: it gets whole ones.
-ddp_case_on(kThreePaths, hooks_see_whole_gradients) {
-  run_on(path, 2, [](group::Group& group, int) {
-    Ways plain = ways_with(kSplit), hooked = plain;
-    hooked.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
-                              [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
-    Training world(group, Rule::kSgd, hooked), other(group, Rule::kSgd, plain);
-    expect(buckets_of(world) < buckets_of(other), "nothing is split");
-    expect(train(group, Rule::kAdamW, hooked) == train(group, Rule::kAdamW, plain), "the bits");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, hooks_see_whole_gradients, 2) {
+  Ways plain = ways_with(kSplit), hooked = plain;
+  hooked.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
+                            [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
+  Training world(group, Rule::kSgd, hooked), other(group, Rule::kSgd, plain);
+  expect(buckets_of(world) < buckets_of(other), "nothing is split");
+  expect(train(group, Rule::kAdamW, hooked) == train(group, Rule::kAdamW, plain), "the bits");
 }
 
 const PlannedPiece kTail{kLarge, 57'344, 70'001 - 57'344, 0};  // of 5 pieces of 14,336 elements
@@ -110,38 +101,36 @@ const PlannedPiece kTail{kLarge, 57'344, 70'001 - 57'344, 0};  // of 5 pieces of
 __attribute__((no_sanitize("thread"), noinline)) float peek(const volatile float* at) { return *at; }
 
 /// The rows of a stacked array: the last ones are reduced while the first ones are still to come.
-ddp_case_on(kThreePaths, a_piece_travels_as_soon_as_it_is_marked) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways = ways_with(kSplit);
-    ways.progress = DDP_PROGRESS_THREAD;
-    Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
-    model::Model& model = *world.model;
-    expect_contains(model.pass().describe_plan(), " p3[57344:70001]\n");
-    world.fill(rank, 0);
-    const auto* const grad = reinterpret_cast<const float*>(model.table().parameter(kLarge).grad.data);
-    model.begin_backward(DDP_PASS_REDUCE);
-    for (const int32_t p : {6, 5, 4}) model.pass().mark_ready(p);
-    // In two parts, of which the second begins in the piece before.
-    model.pass().mark_range_ready(kLarge, 65'000, kShapes[kLarge] - 65'000);
-    model.pass().mark_range_ready(kLarge, kTail.first - 10, 65'000 - kTail.first + 10);
-    const auto mean = [](int64_t i) {
-      return static_cast<float>((static_cast<double>(static_cast<float>(Training::gradient(0, 0, kLarge, i))) +
-                                 static_cast<double>(static_cast<float>(Training::gradient(1, 0, kLarge, i)))) /
-                                2);
-    };
-    const auto is_reduced = [&](int64_t i) { return peek(grad + i) == mean(i); };
-    const int64_t end = os::now_ns() + 20'000'000'000;
-    const auto done = [&] { return is_reduced(kTail.first) && is_reduced(kShapes[kLarge] - 1); };
-    while (!done() && os::now_ns() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    expect(done(), "the last piece is reduced before the others are marked");
-    expect(!is_reduced(kTail.first - 1), "the piece before it is not");
-    model.pass().mark_range_ready(kLarge, 0, kTail.first - 10);
-    for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
-    model.end_backward();
-    world.optimizer->step();
-    other.train(rank, 0);
-    expect(world.bytes() == other.bytes(), "the bits");
-  });
+ddp_ranks_case_on(kThreePaths, run_on, a_piece_travels_as_soon_as_it_is_marked, 2) {
+  Ways ways = ways_with(kSplit);
+  ways.progress = DDP_PROGRESS_THREAD;
+  Training world(group, Rule::kSgd, ways), other(group, Rule::kSgd, ways);
+  model::Model& model = *world.model;
+  expect_contains(model.pass().describe_plan(), " p3[57344:70001]\n");
+  world.fill(rank, 0);
+  const auto* const grad = reinterpret_cast<const float*>(model.table().parameter(kLarge).grad.data);
+  model.begin_backward(DDP_PASS_REDUCE);
+  for (const int32_t p : {6, 5, 4}) model.pass().mark_ready(p);
+  // In two parts, of which the second begins in the piece before.
+  model.pass().mark_range_ready(kLarge, 65'000, kShapes[kLarge] - 65'000);
+  model.pass().mark_range_ready(kLarge, kTail.first - 10, 65'000 - kTail.first + 10);
+  const auto mean = [](int64_t i) {
+    return static_cast<float>((static_cast<double>(static_cast<float>(Training::gradient(0, 0, kLarge, i))) +
+                               static_cast<double>(static_cast<float>(Training::gradient(1, 0, kLarge, i)))) /
+                              2);
+  };
+  const auto is_reduced = [&](int64_t i) { return peek(grad + i) == mean(i); };
+  const int64_t end = os::now_ns() + 20'000'000'000;
+  const auto done = [&] { return is_reduced(kTail.first) && is_reduced(kShapes[kLarge] - 1); };
+  while (!done() && os::now_ns() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  expect(done(), "the last piece is reduced before the others are marked");
+  expect(!is_reduced(kTail.first - 1), "the piece before it is not");
+  model.pass().mark_range_ready(kLarge, 0, kTail.first - 10);
+  for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
+  model.end_backward();
+  world.optimizer->step();
+  other.train(rank, 0);
+  expect(world.bytes() == other.bytes(), "the bits");
 }
 
 /// Some pieces are reduced, and with in_backward stepped, when it turns out that one is missing.
@@ -164,8 +153,8 @@ ddp_case_on(kThreePaths, a_missing_piece_voids_the_pass) {
             const int64_t missing = rank == 1 ? 20'000 : 0;  // of the first pieces
             model.pass().mark_range_ready(kLarge, missing, kShapes[kLarge] - missing);
             for (const int32_t p : {2, 1, 0}) model.pass().mark_ready(p);
-            const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); });
-            expect_contains(text, "rank 1 did not mark \"p3 (elements 0 to 19999)\"");
+            expect_error(DDP_ERROR_INVALID_STATE, [&] { model.end_backward(); },
+                         {"rank 1 did not mark \"p3 (elements 0 to 19999)\""});
             expect(world.bytes() == before, "parameters are as before");
             continue;
           }
@@ -175,30 +164,28 @@ ddp_case_on(kThreePaths, a_missing_piece_voids_the_pass) {
       });
 }
 
-ddp_case_on(kThreePaths, ranges_from_several_threads_complete_each_piece_once) {
-  run_on(path, 2, [](group::Group& group, int rank) {
-    Ways ways = ways_with(kSplit);
-    ways.progress = DDP_PROGRESS_THREAD;
-    Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
-    for (int step = 0; step < 4; ++step) {
-      world.fill(rank, step);
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      constexpr int64_t kEach = 1001;
-      std::vector<std::thread> threads;
-      for (int64_t t = 0; t < 3; ++t)
-        threads.emplace_back([&, t] {
-          for (const int32_t p : {kLarge, 5})
-            for (int64_t at = t * kEach; at < kShapes[static_cast<size_t>(p)]; at += 3 * kEach)
-              world.model->pass().mark_range_ready(p, at, std::min(kEach, kShapes[static_cast<size_t>(p)] - at));
-        });
-      for (const int32_t p : {0, 1, 2, 4, 6}) world.model->pass().mark_ready(p);
-      for (std::thread& thread : threads) thread.join();
-      world.model->end_backward();
-      world.optimizer->step();
-      other.train(rank, step);
-      expect(world.bytes() == other.bytes(), "the bits");
-    }
-  });
+ddp_ranks_case_on(kThreePaths, run_on, ranges_from_several_threads_complete_each_piece_once, 2) {
+  Ways ways = ways_with(kSplit);
+  ways.progress = DDP_PROGRESS_THREAD;
+  Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, ways);
+  for (int step = 0; step < 4; ++step) {
+    world.fill(rank, step);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    constexpr int64_t kEach = 1001;
+    std::vector<std::thread> threads;
+    for (int64_t t = 0; t < 3; ++t)
+      threads.emplace_back([&, t] {
+        for (const int32_t p : {kLarge, 5})
+          for (int64_t at = t * kEach; at < kShapes[static_cast<size_t>(p)]; at += 3 * kEach)
+            world.model->pass().mark_range_ready(p, at, std::min(kEach, kShapes[static_cast<size_t>(p)] - at));
+      });
+    for (const int32_t p : {0, 1, 2, 4, 6}) world.model->pass().mark_ready(p);
+    for (std::thread& thread : threads) thread.join();
+    world.model->end_backward();
+    world.optimizer->step();
+    other.train(rank, step);
+    expect(world.bytes() == other.bytes(), "the bits");
+  }
 }
 
 /// A program that gives other memory for a gradient in each pass.
@@ -261,5 +248,3 @@ ddp_case_on(kThreePaths, checkpoints_know_nothing_of_pieces) {
       expect(world->bytes() == straight->bytes(), "the bits of going on without a file");
     });
 }
-
-}  // namespace

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints when something fails: the reports of each rank, the data that stays untouched, and that the group continues.
-#include <cerrno>
-#include <fstream>
-#include <mutex>
-#include <optional>
-#include <string>
 
 #include "core/callback.hpp"
-#include "support/file_faults.hpp"
+#include "support/check.hpp"
 #include "support/state_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(a_save_that_fails_fails_everywhere_with_one_text) {
   const TemporaryFolder folder;
@@ -75,41 +66,36 @@ ddp_case(fields_go_back_when_one_rank_cannot_take_them) {
     world.fill(30 + rank);
     world.optimizer->refuses = rank == 2;
     const std::string before = world.content();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)world.load(folder.file("a")); }), "the optimizer refuses");
+    expect_error(DDP_ERROR_MISMATCH, [&] { (void)world.load(folder.file("a")); }, {"the optimizer refuses"});
     expect(world.content() == before, "something was touched");
   });
 }
 
-ddp_case(an_open_pass_refuses_both) {
-  run_groups(2, [&](group::Group& group, int) {
-    StateWorld world(group);
-    world.model->commit();
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.save("a"); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.load("a"); });
-    for (int32_t i = 0; i < 2; ++i) world.model->pass().mark_ready(i);
-    world.model->end_backward();
-  });
+ddp_ranks_case(run_groups, an_open_pass_refuses_both, 2) {
+  StateWorld world(group);
+  world.model->commit();
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { world.save("a"); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { (void)world.load("a"); });
+  for (int32_t i = 0; i < 2; ++i) world.model->pass().mark_ready(i);
+  world.model->end_backward();
 }
 
-ddp_case(callbacks_that_fail_or_throw_fail_everywhere) {
-  run_groups(2, [&](group::Group& group, int) {
-    StateWorld world(group);
-    const auto save = [&](const checkpoint::PushFn& push) {
-      checkpoint::save_stream("save", world.parts(), {}, push, std::nullopt);
-    };
-    const auto load = [&](const checkpoint::PullFn& pull) {
-      (void)checkpoint::load_stream("load", world.parts(), pull, std::nullopt);
-    };
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) { return 3; }); }), "returned 3");
-    const auto number = [](const void*, int64_t) {  // as the C boundary calls the program's function
-      return call_program("the writer", []() -> int32_t { throw 1; });
-    };
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { save(number); }), "the writer threw an exception");
-    expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { load([](void*, int64_t) { return int64_t{-1}; }); }),
-                    "returned -1");
-    expect_contains(expect_error(DDP_ERROR_IO, [&] { load([](void*, int64_t) { return int64_t{0}; }); }), "too short");
-  });
+ddp_ranks_case(run_groups, callbacks_that_fail_or_throw_fail_everywhere, 2) {
+  StateWorld world(group);
+  const auto save = [&](const checkpoint::PushFn& push) {
+    checkpoint::save_stream("save", world.parts(), {}, push, std::nullopt);
+  };
+  const auto load = [&](const checkpoint::PullFn& pull) {
+    (void)checkpoint::load_stream("load", world.parts(), pull, std::nullopt);
+  };
+  expect_error(DDP_ERROR_CALLBACK, [&] { save([](const void*, int64_t) { return 3; }); }, {"returned 3"});
+  const auto number = [](const void*, int64_t) {  // as the C boundary calls the program's function
+    return call_program("the writer", []() -> int32_t { throw 1; });
+  };
+  expect_error(DDP_ERROR_CALLBACK, [&] { save(number); }, {"the writer threw an exception"});
+  expect_error(DDP_ERROR_CALLBACK, [&] { load([](void*, int64_t) { return int64_t{-1}; }); }, {"returned -1"});
+  expect_error(DDP_ERROR_IO, [&] { load([](void*, int64_t) { return int64_t{0}; }); }, {"too short"});
 }
 
 // Another program writes into the file, after it was verified and before it is read into place.
@@ -187,5 +173,3 @@ ddp_case(after_any_failed_call_both_ranks_know_and_go_on) {
   expect(saves_failed > 20 && saves_failed % 2 == 0, "saves failed on both ranks");
   expect(loads_failed > 20 && loads_failed % 2 == 0, "loads failed on both ranks");
 }
-
-}  // namespace

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints with ranks as threads: the contents after a load, and the calls that are refused.
-#include <algorithm>
-#include <cstring>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "checkpoint/layout.hpp"
-#include "support/file_faults.hpp"
+#include "support/check.hpp"
 #include "support/state_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(a_checkpoint_of_any_number_of_ranks_loads_on_any_other) {
   const TemporaryFolder folder;
@@ -168,7 +159,7 @@ ddp_case(a_file_of_another_length_is_refused) {
       (void)expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); });
     }
     write_whole(path, bytes + "x");
-    expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); }), "more than the");
+    expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); }, {"more than the"});
     write_whole(path, std::string(bytes.size(), '\0'));
     (void)expect_error(DDP_ERROR_IO, [&] { (void)world.load(path); });
     expect(world.content() == before, "something was touched");
@@ -202,5 +193,3 @@ ddp_case(streams_carry_the_same_bytes_as_files) {
     expect(world.content() == wanted, "the content");
   });
 }
-
-}  // namespace

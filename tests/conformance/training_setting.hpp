@@ -2,11 +2,6 @@
 // What the seed of a random training decides before its first call (conformance/training_test.cpp).
 #pragma once
 
-#include <algorithm>
-#include <random>
-#include <string>
-
-#include "support/group_paths.hpp"
 #include "support/training.hpp"
 
 namespace ddp::test {

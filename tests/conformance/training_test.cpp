@@ -9,23 +9,12 @@
 //   test.conformance.training --seconds 600         # as many as come to their end in ten minutes
 //   test.conformance.training --seed 1734 --count 1 # one of them
 
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <random>
-
 #include "checkpoint/state.hpp"
 #include "conformance/training_setting.hpp"
-#include "model/gradients.hpp"
-#include "model/replicas.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 unsigned first_seed = 1, most = 40, least = 10;
 int64_t seconds = 30;
@@ -360,5 +349,3 @@ ddp_before_cases(for (int i = 1; i + 1 < argc; i += 2) {
   if (name == "--count") most = least = number;
   if (name == "--seconds") seconds = number, most = std::numeric_limits<unsigned>::max(), least = 1;
 });
-
-}  // namespace

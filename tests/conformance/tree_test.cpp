@@ -2,17 +2,10 @@
 // The sum over ranks is formed in the tree, wherever it is formed: numbers of ranks that are no powers of two, threads as
 // ranks, every dtype, operation and kind of memory, with weights, ranks that do not count, and two bytes on the wire. The
 // oracle is plain recursion (support/sum_oracle.hpp).
-#include <algorithm>
-#include <string>
 
 #include "conformance/weight_world.hpp"
 #include "conformance/wire_world.hpp"
-#include "model/replicas.hpp"
-#include "model/uneven.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 constexpr int kTreeSizes[] = {3, 5, 7, 9, 12, 17, 24};
 
@@ -121,19 +114,14 @@ ddp_case(passes_add_in_the_tree_and_who_does_not_count_moves_nobody) {
   }
 }
 
-ddp_case(two_bytes_on_the_wire_are_added_in_the_tree) {
-  for (const int size : {3, 5, 7, 9, 12, 17, 24})
-    run_groups(size, [&](group::Group& group, int rank) {
-      int pass = 0;
-      for (const WirePlace place : {WirePlace::kOwned, WirePlace::kPrivate}) {
-        const ddp_dtype wire = (size + pass) % 2 == 0 ? DDP_F16 : DDP_BF16;
-        const WireWorld world(group, place, parts::Hook::sent_as(wire), wire_options());
-        world.run(rank, pass);
-        if (rank == size - 1 - pass) expect_wire_results(world, size, pass, wire, DDP_AVERAGE);
-        ++pass;
-        group.barrier();
-      }
-    });
+ddp_ranks_case(run_groups, two_bytes_on_the_wire_are_added_in_the_tree, 3, 5, 7, 9, 12, 17, 24) {
+  int pass = 0;
+  for (const WirePlace place : {WirePlace::kOwned, WirePlace::kPrivate}) {
+    const ddp_dtype wire = (group.size() + pass) % 2 == 0 ? DDP_F16 : DDP_BF16;
+    const WireWorld world(group, place, parts::Hook::sent_as(wire), wire_options());
+    world.run(rank, pass);
+    if (rank == group.size() - 1 - pass) expect_wire_results(world, group.size(), pass, wire, DDP_AVERAGE);
+    ++pass;
+    group.barrier();
+  }
 }
-
-}  // namespace

@@ -2,24 +2,17 @@
 // Ranks that run out of data join, on every transport. A killed rank is named to the ranks that joined.
 #include "model/uneven.hpp"
 
-#include <signal.h>
-
 #include "checkpoint/state.hpp"
 #include "conformance/weight_world.hpp"
 #include "model/average.hpp"
 #include "model/optimizer_slot.hpp"
-#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "parts/model_pass.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_model_options uneven_options() {
   ddp_model_options options = weighted_options();
@@ -159,67 +152,62 @@ ddp_case_on(kEveryHostPath, joined_ranks_hold_what_the_last_ones_learned) {
   }
 }
 
-ddp_case_on(kEveryHostPath, calls_of_the_others_are_served_or_refused_by_name) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    Learner learner(group, uneven_options());
-    if (rank == 1) {
-      join(*learner.model);
-      group.barrier();
-      return learner.model->replicas().check();
-    }
-    learner.buffer[0] = static_cast<float>(10 + rank);
-    sync_buffers(*learner.model, 2);  // before this rank knows that rank 1 has joined
-    expect(learner.buffer[0] == 12, "buffers of rank 2");
-    learner.backward(rank, 0);
-    learner.step(0);
-    const auto refused = [&](const std::function<void()>& call) {
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, call), "rank 1 (host");
-    };
-    refused([&] { group.barrier(); });
-    refused([&] { learner.model->replicas().check(); });
-    refused([&] { average_parameters(*learner.model); });
-    refused([&] {
-      (void)checkpoint::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt);
-    });
-    refused([&] { PassWorld other(group, Memory::kOwned); });
-    learner.buffer[0] = static_cast<float>(20 + rank);
-    sync_buffers(*learner.model, 0);
-    expect(learner.buffer[0] == 20, "buffers of rank 0");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*learner.model, 1); }),
-                    "rank 1, which is out of data");
-    // A void pass is the others' affair.
-    learner.model->begin_backward(DDP_PASS_REDUCE);
-    if (rank == 2) learner.model->pass().mark_ready(0);
-    if (rank == 0) mark_all(*learner.model);
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->end_backward(); });
-    expect_contains(text, "rank 2 did not mark");
-    expect(text.find("rank 1") == std::string::npos, text);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*learner.model); });  // no rank contributes
-    // Accumulation is local.
-    learner.model->begin_backward(DDP_PASS_ACCUMULATE);
-    mark_all(*learner.model);
-    learner.model->end_backward();
-    learner.backward(rank, 1);
-    expect(report_of(*learner.model).contributors == 2, "two are left");
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, calls_of_the_others_are_served_or_refused_by_name, 3) {
+  Learner learner(group, uneven_options());
+  if (rank == 1) {
     join(*learner.model);
     group.barrier();
-    learner.model->replicas().check();
+    return learner.model->replicas().check();
+  }
+  learner.buffer[0] = static_cast<float>(10 + rank);
+  sync_buffers(*learner.model, 2);  // before this rank knows that rank 1 has joined
+  expect(learner.buffer[0] == 12, "buffers of rank 2");
+  learner.backward(rank, 0);
+  learner.step(0);
+  const auto refused = [&](const std::function<void()>& call) {
+    expect_error(DDP_ERROR_INVALID_STATE, call, {"rank 1 (host"});
+  };
+  refused([&] { group.barrier(); });
+  refused([&] { learner.model->replicas().check(); });
+  refused([&] { average_parameters(*learner.model); });
+  refused([&] {
+    (void)checkpoint::save_file("save", {*learner.model, learner.adam.get(), nullptr}, {}, "/nowhere", std::nullopt);
   });
+  refused([&] { PassWorld other(group, Memory::kOwned); });
+  learner.buffer[0] = static_cast<float>(20 + rank);
+  sync_buffers(*learner.model, 0);
+  expect(learner.buffer[0] == 20, "buffers of rank 0");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*learner.model, 1); }, {"rank 1, which is out of data"});
+  // A void pass is the others' affair.
+  learner.model->begin_backward(DDP_PASS_REDUCE);
+  if (rank == 2) learner.model->pass().mark_ready(0);
+  if (rank == 0) mark_all(*learner.model);
+  const std::string text =
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->end_backward(); }, {"rank 2 did not mark"});
+  expect(text.find("rank 1") == std::string::npos, text);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*learner.model); });  // no rank contributes
+  // Accumulation is local.
+  learner.model->begin_backward(DDP_PASS_ACCUMULATE);
+  mark_all(*learner.model);
+  learner.model->end_backward();
+  learner.backward(rank, 1);
+  expect(report_of(*learner.model).contributors == 2, "two are left");
+  join(*learner.model);
+  group.barrier();
+  learner.model->replicas().check();
 }
 
-ddp_case_on(kEveryHostPath, a_check_is_refused_also_when_nobody_knew_of_the_joined_rank) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    Learner learner(group, uneven_options());
-    if (rank == 0) {
-      join(*learner.model);
-      return learner.model->replicas().check();
-    }
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->replicas().check(); }), "rank 0 (host");
-    (void)expect_error(DDP_ERROR_INVALID_STATE,
-                       [&] { (void)checkpoint::save_file("save", {*learner.model}, {}, "/nowhere", std::nullopt); });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_check_is_refused_also_when_nobody_knew_of_the_joined_rank, 2) {
+  Learner learner(group, uneven_options());
+  if (rank == 0) {
     join(*learner.model);
-    learner.model->replicas().check();
-  });
+    return learner.model->replicas().check();
+  }
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { learner.model->replicas().check(); }, {"rank 0 (host"});
+  (void)expect_error(DDP_ERROR_INVALID_STATE,
+                     [&] { (void)checkpoint::save_file("save", {*learner.model}, {}, "/nowhere", std::nullopt); });
+  join(*learner.model);
+  learner.model->replicas().check();
 }
 
 ddp_case_on(kEveryHostPath, a_collective_that_a_joined_rank_cannot_know_of_breaks_the_group_by_name) {
@@ -228,80 +216,70 @@ ddp_case_on(kEveryHostPath, a_collective_that_a_joined_rank_cannot_know_of_break
     if (rank == 0)
       (void)expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { join(*learner.model); });
     else
-      expect_contains(expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.barrier(); }), "ddp_model_join");
+      expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.barrier(); }, {"ddp_model_join"});
   });
   run_if_enough_on(path, 2, [&](group::Group& group, int rank) {  // the same for what only exchanges words
     Learner learner(group, uneven_options());
     if (rank == 1)
       (void)expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { join(*learner.model); });
     else
-      expect_contains(expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { PassWorld other(group, Memory::kOwned); }),
-                      "ddp_model_join");
+      expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { PassWorld other(group, Memory::kOwned); }, {"ddp_model_join"});
   });
 }
 
-ddp_case_on(kEveryHostPath, a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins) {
-  for (const int size : {2, 3, 4})
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Learner(group, uneven_options(), true); });
-      std::vector<std::unique_ptr<Learner>> learners;  // an ordinary one first
-      for (const int way : {0, 1, 2, 3})
-        learners.push_back(std::make_unique<Learner>(group, weighted_options(), way % 2 == 1, way / 2 == 1));
-      for (int pass = 0; pass < 5; ++pass) {
-        for (const auto& learner : learners) {
-          learner->adam->set_rate(0.01 / (pass + 1));
-          set_weight(*learner->model, weights_of(size, pass)[static_cast<size_t>(rank)]);
-          if ((pass == 0 && rank == 0) || (pass == 4 && rank == size - 1))
-            skip_backward(*learner->model);
-          else
-            learner->backward(rank, pass);
-          learner->adam->step();
-          expect(learner->values == learners[0]->values, "the parameters after pass " + std::to_string(pass));
-        }
-      }
-      group.barrier();
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_sharded_optimizer_weighs_and_skips_alike_and_refuses_joins, 2, 3, 4) {
+  (void)expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { Learner(group, uneven_options(), true); });
+  std::vector<std::unique_ptr<Learner>> learners;  // an ordinary one first
+  for (const int way : {0, 1, 2, 3})
+    learners.push_back(std::make_unique<Learner>(group, weighted_options(), way % 2 == 1, way / 2 == 1));
+  for (int pass = 0; pass < 5; ++pass) {
+    for (const auto& learner : learners) {
+      learner->adam->set_rate(0.01 / (pass + 1));
+      set_weight(*learner->model, weights_of(group.size(), pass)[static_cast<size_t>(rank)]);
+      if ((pass == 0 && rank == 0) || (pass == 4 && rank == group.size() - 1))
+        skip_backward(*learner->model);
+      else
+        learner->backward(rank, pass);
+      learner->adam->step();
+      expect(learner->values == learners[0]->values, "the parameters after pass " + std::to_string(pass));
+    }
+  }
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, joining_needs_the_option) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    Learner learner(group, weighted_options());
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { join(*learner.model); }), "uneven_inputs");
-    learner.backward(rank, 0);
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, joining_needs_the_option, 2) {
+  Learner learner(group, weighted_options());
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { join(*learner.model); }, {"uneven_inputs"});
+  learner.backward(rank, 0);
+  group.barrier();
 }
 
-ddp_case_on(kEveryHostPath, replicas_are_not_compared_while_a_rank_only_answers) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    ddp_model_options options = uneven_options();
-    options.check_every = 2;
-    Learner learner(group, options);
-    for (int pass = 0; pass < 3 + 2 * rank; ++pass) {
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, replicas_are_not_compared_while_a_rank_only_answers, 3) {
+  ddp_model_options options = uneven_options();
+  options.check_every = 2;
+  Learner learner(group, options);
+  for (int pass = 0; pass < 3 + 2 * rank; ++pass) {
+    learner.backward(rank, pass);
+    learner.step(pass);
+  }
+  join(*learner.model);
+  for (int pass = 0; pass < 4; ++pass) {  // and together again
+    if (pass == 2 && rank == 1) {
+      learner.adam->set_rate(0.01 / (pass + 1));
+      skip_backward(*learner.model);
+    } else {
       learner.backward(rank, pass);
-      learner.step(pass);
     }
-    join(*learner.model);
-    for (int pass = 0; pass < 4; ++pass) {  // and together again
-      if (pass == 2 && rank == 1) {
-        learner.adam->set_rate(0.01 / (pass + 1));
-        skip_backward(*learner.model);
-      } else {
-        learner.backward(rank, pass);
-      }
-      learner.step(pass);
-    }
-    learner.model->replicas().check();
-  });
+    learner.step(pass);
+  }
+  learner.model->replicas().check();
 }
 
-ddp_case_on(kEveryHostPath, a_rank_that_leaves_ends_the_wait_of_those_that_joined) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    Learner learner(group, uneven_options());
-    learner.backward(rank, 0);
-    if (rank == 2) return;  // leaves
-    expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { join(*learner.model); }), "rank 2");
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_rank_that_leaves_ends_the_wait_of_those_that_joined, 3) {
+  Learner learner(group, uneven_options());
+  learner.backward(rank, 0);
+  if (rank == 2) return;  // leaves
+  expect_error(DDP_ERROR_ABORTED, [&] { join(*learner.model); }, {"rank 2"});
 }
 
 ddp_group_options options_of(ddp_backend backend) {
@@ -322,7 +300,7 @@ ddp_case(a_killed_rank_is_named_to_those_that_joined) {
       if (rank == 1) {
         for (;;) pause();
       }
-      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { join(*learner.model); }), "rank 1");
+      expect_error(DDP_ERROR_PEER_FAILED, [&] { join(*learner.model); }, {"rank 1"});
       return std::string("told");
     });
     for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "trained");
@@ -330,5 +308,3 @@ ddp_case(a_killed_rank_is_named_to_those_that_joined) {
     for (const int rank : {0, 2}) expect(procs.wait_one(rank).text == "told", procs.wait_one(rank).describe());
   }
 }
-
-}  // namespace

@@ -4,23 +4,16 @@
 // same_bits_test.cpp.
 #include "ddp/virtual_ranks.h"
 
-#include <atomic>
-#include <cstdlib>
-
 #include "model/sync_buffers.hpp"
-#include "os/memory.hpp"
+#include "support/check.hpp"
 #include "support/parts_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using namespace virtual_ranks;
 
 constexpr int kSteps = 3;
 
 void expect_refusal(ddp_status status, const char* text, const std::function<void()>& body) {
-  expect_contains(expect_error(status, body), text);
+  expect_error(status, body, {text});
 }
 
 Case plain_case() { return all_cases().front(); }
@@ -138,9 +131,7 @@ ddp_case_on(kThreePaths, every_part_begins_with_the_buffers_of_the_step) {
       const auto group = group::Group::create(place.c_str(), with_parts(options, size == 2 ? 2 : 8));
       const VirtualRanks ranks = ranks_of(*group);
       float value = 1, grad = 0, running = 100;
-      ddp_model_options made{};
-      made.first_bucket_bytes = 1'000;
-      made.reduce = DDP_AVERAGE;
+      ddp_model_options made{.first_bucket_bytes = 1'000, .reduce = DDP_AVERAGE};
       model::Model model(group, made);
       const Tensor gradient = flat_tensor(&grad, DDP_F32, 1);
       model.add_parameter("w", flat_tensor(&value, DDP_F32, 1), &gradient);
@@ -260,5 +251,3 @@ ddp_case(partial_sums_take_what_the_guide_says) {
     }
   os::set_memory_table(nullptr);
 }
-
-}  // namespace

@@ -3,18 +3,10 @@
 // also where its host's other ranks stand between; without one no rank is; and time that computation hides is not counted.
 #include "exchange/waits.hpp"
 
-#include <chrono>
-#include <numeric>
-#include <string>
-#include <thread>
-
 #include "conformance/pass_world.hpp"
 #include "group/channels.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 5;  // of several hosts the last one has one rank, so that one rank of each other crosses
 constexpr int kSteps = 3;
@@ -103,43 +95,33 @@ ddp_case_on(kEveryHostPath, a_late_rank_is_named_in_passes) {
       ddp_model_options options = model_options();
       options.progress = progress;
       PassWorld world(group, Memory::kPrivate, options);
-      with([&] {
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-        world.model->end_backward();
-      });
+      with([&] { world.reduce(); });
     });
 }
 
-ddp_case_on(kEveryHostPath, without_a_late_rank_nobody_is_named) {
-  run_on(path, kRanks, [](group::Group& group, int) {
-    expect_once(group, "all are in time:", [&] {
-      const std::vector<int64_t> waited = waits_in(group, -1, [&] {
-        rest();
-        group.barrier();
-      });
-      return std::accumulate(waited.begin(), waited.end(), int64_t{0}) < kSteps * kSleepNs / 2 ? "" : text_of(waited);
+ddp_ranks_case_on(kEveryHostPath, run_on, without_a_late_rank_nobody_is_named, kRanks) {
+  expect_once(group, "all are in time:", [&] {
+    const std::vector<int64_t> waited = waits_in(group, -1, [&] {
+      rest();
+      group.barrier();
     });
+    return std::accumulate(waited.begin(), waited.end(), int64_t{0}) < kSteps * kSleepNs / 2 ? "" : text_of(waited);
   });
 }
 
 // The late rank's gradient comes while the others still compute.
-ddp_case_on(kEveryHostPath, hidden_waiting_is_not_counted) {
-  run_on(path, kRanks, [](group::Group& group, int rank) {
-    ddp_model_options options = model_options();
-    options.progress = DDP_PROGRESS_THREAD;
-    PassWorld world(group, Memory::kPrivate, options);
-    expect_once(group, "computation hides it:", [&] {
-      const std::vector<int64_t> waited = waits_in(group, -1, [&] {
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        if (rank == 3) rest();
-        for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
-        if (rank != 3) rest();
-        world.model->end_backward();
-      });
-      return waited[3] < kSteps * kSleepNs / 2 ? "" : text_of(waited);
+ddp_ranks_case_on(kEveryHostPath, run_on, hidden_waiting_is_not_counted, kRanks) {
+  ddp_model_options options = model_options();
+  options.progress = DDP_PROGRESS_THREAD;
+  PassWorld world(group, Memory::kPrivate, options);
+  expect_once(group, "computation hides it:", [&] {
+    const std::vector<int64_t> waited = waits_in(group, -1, [&] {
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      if (rank == 3) rest();
+      for (size_t p = kShapes.size(); p-- > 0;) world.model->pass().mark_ready(static_cast<int32_t>(p));
+      if (rank != 3) rest();
+      world.model->end_backward();
     });
+    return waited[3] < kSteps * kSleepNs / 2 ? "" : text_of(waited);
   });
 }
-
-}  // namespace

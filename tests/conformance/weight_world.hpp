@@ -2,8 +2,6 @@
 // Passes with weights, and their means by a naive loop.
 #pragma once
 
-#include <limits>
-
 #include "conformance/pass_world.hpp"
 #include "model/uneven.hpp"
 

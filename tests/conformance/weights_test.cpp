@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights, and skipped, abandoned and last passes, on every transport.
 #include "conformance/weight_world.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case_on(kEveryHostPath, a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere) {
   bool turn = false;  // which kind of memory goes with which driver
@@ -42,21 +39,17 @@ ddp_case_on(kEveryHostPath, a_mean_by_weight_has_the_bits_of_the_naive_loop_ever
   }
 }
 
-ddp_case_on(kEveryHostPath, a_weight_of_zero_keeps_even_a_nan_out) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    for (const Memory memory : kMemories) {
-      PassWorld world(group, memory, weighted_options());
-      set_weight(*world.model, rank == 1 ? 0 : 2);
-      world.fill(rank, 0);
-      for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
-        for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = std::numeric_limits<float>::quiet_NaN();
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      mark_all(*world.model);
-      world.model->end_backward();
-      expect_weighted(world, {2, 0, 2}, 4, 0, "without rank 1");
-      group.barrier();
-    }
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_weight_of_zero_keeps_even_a_nan_out, 3) {
+  for (const Memory memory : kMemories) {
+    PassWorld world(group, memory, weighted_options());
+    set_weight(*world.model, rank == 1 ? 0 : 2);
+    world.fill(rank, 0);
+    for (size_t p = 0; p < kShapes.size() && rank == 1; ++p)
+      for (int64_t i = 0; i < kShapes[p]; ++i) world.grad(p)[i] = std::numeric_limits<float>::quiet_NaN();
+    world.reduce();
+    expect_weighted(world, {2, 0, 2}, 4, 0, "without rank 1");
+    group.barrier();
+  }
 }
 
 ddp_case_on(kEveryHostPath, weights_that_are_all_zero_are_an_error_on_every_rank) {
@@ -68,7 +61,7 @@ ddp_case_on(kEveryHostPath, weights_that_are_all_zero_are_an_error_on_every_rank
         set_weight(*world.model, 0);
         world.model->begin_backward(DDP_PASS_REDUCE);
         mark_all(*world.model);
-        expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }), "no rank contributed");
+        expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }, {"no rank contributed"});
         for (size_t p = 0; p < kShapes.size(); ++p)
           expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
         set_weight(*world.model, 1);
@@ -78,27 +71,25 @@ ddp_case_on(kEveryHostPath, weights_that_are_all_zero_are_an_error_on_every_rank
     });
 }
 
-ddp_case_on(kEveryHostPath, a_weight_is_refused_when_it_is_wrong_or_too_late) {
-  run_if_enough_on(path, 2, [&](group::Group& group, int rank) {
-    PassWorld plain(group, Memory::kOwned);
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*plain.model, 2); }), "DDP_DIVISOR_WEIGHTS");
-    PassWorld world(group, Memory::kOwned, weighted_options());
-    for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-30, 1e30})
-      (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { set_weight(*world.model, wrong); });
-    world.fill(rank, 0);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    set_weight(*world.model, rank + 1.0);  // early enough
-    mark_all(*world.model);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*world.model, 5); });
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_last_pass(*world.model); });
-    world.model->end_backward();
-    expect_weighted(world, {1, 2}, 3, 0, "after misuse");
-    ddp_model_options sum = weighted_options();
-    sum.reduce = DDP_SUM;
-    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT,
-                       [&] { model::Model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), sum); });
-    group.barrier();
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_weight_is_refused_when_it_is_wrong_or_too_late, 2) {
+  PassWorld plain(group, Memory::kOwned);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*plain.model, 2); }, {"DDP_DIVISOR_WEIGHTS"});
+  PassWorld world(group, Memory::kOwned, weighted_options());
+  for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-30, 1e30})
+    (void)expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { set_weight(*world.model, wrong); });
+  world.fill(rank, 0);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  set_weight(*world.model, rank + 1.0);  // early enough
+  mark_all(*world.model);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_weight(*world.model, 5); });
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { set_last_pass(*world.model); });
+  world.model->end_backward();
+  expect_weighted(world, {1, 2}, 3, 0, "after misuse");
+  ddp_model_options sum = weighted_options();
+  sum.reduce = DDP_SUM;
+  (void)expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                     [&] { model::Model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), sum); });
+  group.barrier();
 }
 
 ddp_case_on(kEveryHostPath, a_rank_that_skips_contributes_nothing_and_receives_the_result) {
@@ -140,7 +131,7 @@ ddp_case_on(kEveryHostPath, a_pass_that_all_skip_is_an_error_and_training_goes_o
     run_if_enough_on(path, size, [&](group::Group& group, int rank) {
       PassWorld world(group, Memory::kMixed);
       world.fill(rank, 0);
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }), "no rank contributed");
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }, {"no rank contributed"});
       for (size_t p = 0; p < kShapes.size(); ++p)
         expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
       run_pass(world, rank, 1);
@@ -190,9 +181,8 @@ ddp_case_on(kEveryHostPath, an_abandoned_pass_is_void_with_the_reason_on_every_o
           if (rank == failing) {
             abandon_backward(*world.model, "the loss is not a number");
           } else {
-            const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); });
-            expect_contains(text, "rank " + std::to_string(failing) + " (host");
-            expect_contains(text, "the loss is not a number");
+            expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); },
+                         {"rank " + std::to_string(failing) + " (host", "the loss is not a number"});
           }
           run_pass(world, rank, 1);
           world.expect_mean(size, 1, "the pass after");
@@ -201,24 +191,22 @@ ddp_case_on(kEveryHostPath, an_abandoned_pass_is_void_with_the_reason_on_every_o
     });
 }
 
-ddp_case_on(kEveryHostPath, abandoning_after_the_last_mark_is_too_late) {
-  run_if_enough_on(path, 3, [&](group::Group& group, int rank) {
-    PassWorld world(group, Memory::kOwned);
-    (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, ""); });  // no pass is open
-    world.fill(rank, 0);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    mark_all(*world.model);
-    if (rank == 1)
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, "too late"); }),
-                      "all gradients had been sent");
-    else
-      world.model->end_backward();
-    world.expect_mean(3, 0, "it ended well");
-    world.model->begin_backward(DDP_PASS_ACCUMULATE);
-    abandon_backward(*world.model, "an accumulation is this rank's own affair");
-    run_pass(world, rank, 1);
-    world.expect_mean(3, 1, "the pass after");
-  });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, abandoning_after_the_last_mark_is_too_late, 3) {
+  PassWorld world(group, Memory::kOwned);
+  (void)expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, ""); });  // no pass is open
+  world.fill(rank, 0);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  mark_all(*world.model);
+  if (rank == 1)
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { abandon_backward(*world.model, "too late"); },
+                 {"all gradients had been sent"});
+  else
+    world.model->end_backward();
+  world.expect_mean(3, 0, "it ended well");
+  world.model->begin_backward(DDP_PASS_ACCUMULATE);
+  abandon_backward(*world.model, "an accumulation is this rank's own affair");
+  run_pass(world, rank, 1);
+  world.expect_mean(3, 1, "the pass after");
 }
 
 ddp_case_on(kEveryHostPath, everybody_learns_of_a_last_pass_when_it_has_ended) {
@@ -239,5 +227,3 @@ ddp_case_on(kEveryHostPath, everybody_learns_of_a_last_pass_when_it_has_ended) {
       expect(report_of(*world.model).last == 0, "it was said of one pass");
     });
 }
-
-}  // namespace

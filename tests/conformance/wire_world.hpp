@@ -3,10 +3,6 @@
 // (unit/device/oracle.hpp).
 #pragma once
 
-#include <cmath>
-#include <cstring>
-#include <random>
-
 #include "model/model.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_world.hpp"
@@ -137,11 +133,7 @@ inline void expect_wire_results(const WireWorld& world, int size, int pass, ddp_
 }
 
 inline ddp_model_options wire_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1'000;
-  options.bucket_bytes = 1'000'000;
-  options.reduce = DDP_AVERAGE;
-  return options;
+  return {.first_bucket_bytes = 1'000, .bucket_bytes = 1'000'000, .reduce = DDP_AVERAGE};
 }
 
 }  // namespace ddp::test

@@ -3,8 +3,6 @@
 // parameters are those of a whole step, never of half a one; or, with in_backward, where the pass had begun to update, half
 // a one and refused (include/ddp/optimizer.h, undo). Ranks are processes; on the fake GPU they would be threads,
 // which cannot be killed.
-#include <chrono>
-#include <csignal>
 
 #include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"

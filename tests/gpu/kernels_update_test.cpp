@@ -130,8 +130,7 @@ ddp_case(a_planned_step_has_the_bits_of_the_cpu) {
   *progress = {0.01, 4, 1, 1, 1, 4, 0, 0, 0, 0, -1};
   for (int64_t k = 0; k < 3; ++k) parameters[k] = {0.1, k == 2 ? 0.0 : 1.5, 1000 * k};
   const uint64_t used = 7;
-  ddp_gpu_step step{};
-  step.progress = static_cast<ddp_gpu_progress*>(on_device);
+  ddp_gpu_step step{.progress = static_cast<ddp_gpu_progress*>(on_device)};
   step.parameters = reinterpret_cast<ddp_gpu_parameter*>(step.progress + 1);
   step.count = 3;
   step.used = &used;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU that is declared as host memory is refused wherever host memory is taken, before any read.
 // Page-locked memory is the host's.
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"

@@ -83,39 +83,35 @@ void pass_in_turn(const Rank& at, Trainer& t, int step) {
   OK(ddp_model_end_backward(t.model.get(), t.stream.get()));
 }
 
-ddp_case(marks_return_before_another_rank_marks) {
-  run_world(2, [](const Rank& at) {
-    for (const Way& way : kWays) {
-      const GroupHandle group = group_for(at, way);
-      Trainer t(group.get(), plan_of(at, way));
-      const OptimizerHandle optimizer = sgd_for(t.model.get(), way);
-      for (int step = 0; step < 3; ++step) {
-        try {
-          pass_in_turn(at, t, step);
-        } catch (const std::exception& error) {
-          throw std::runtime_error(std::string(way.name) + ", pass " + std::to_string(step) + ": " + error.what());
-        }
-        OK(ddp_optimizer_step(optimizer.get(), t.stream.get()));
+ddp_world_case(marks_return_before_another_rank_marks, 2) {
+  for (const Way& way : kWays) {
+    const GroupHandle group = group_for(at, way);
+    Trainer t(group.get(), plan_of(at, way));
+    const OptimizerHandle optimizer = sgd_for(t.model.get(), way);
+    for (int step = 0; step < 3; ++step) {
+      try {
+        pass_in_turn(at, t, step);
+      } catch (const std::exception& error) {
+        throw std::runtime_error(std::string(way.name) + ", pass " + std::to_string(step) + ": " + error.what());
       }
-      t.stream.wait();
+      OK(ddp_optimizer_step(optimizer.get(), t.stream.get()));
     }
-  });
+    t.stream.wait();
+  }
 }
 
 /// Its buckets are of other sizes, and NCCL is there already.
-ddp_case(so_do_those_of_a_second_model) {
-  run_world(2, [](const Rank& at) {
-    const GroupHandle group = group_for(at, kWays[0]);
-    Plan plan = plan_of(at, kWays[0]);
-    plan.counts = {64, 64};
-    Trainer small(group.get(), plan);
-    pass_in_turn(at, small, 0);
-    plan.counts = {1'000'000, 100};
-    Trainer large(group.get(), plan);
-    pass_in_turn(at, large, 0);
-    pass_in_turn(at, small, 1);
-    small.stream.wait(), large.stream.wait();
-  });
+ddp_world_case(so_do_those_of_a_second_model, 2) {
+  const GroupHandle group = group_for(at, kWays[0]);
+  Plan plan = plan_of(at, kWays[0]);
+  plan.counts = {64, 64};
+  Trainer small(group.get(), plan);
+  pass_in_turn(at, small, 0);
+  plan.counts = {1'000'000, 100};
+  Trainer large(group.get(), plan);
+  pass_in_turn(at, large, 0);
+  pass_in_turn(at, small, 1);
+  small.stream.wait(), large.stream.wait();
 }
 
 gpu_cases(need_world());

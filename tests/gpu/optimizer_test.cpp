@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers and averages over CUDA tensors on one rank: the same model on the CPU, with the same gradients, holds the same
 // bits after every step.
-#include <cmath>
-#include <optional>
 
 #include "gpu/support/trainer.hpp"
 

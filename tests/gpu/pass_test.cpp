@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes over CUDA tensors on one rank: the gradients afterwards, in every dtype and both kinds of memory, are those that
 // the CPU gives, bit for bit.
-#include <cmath>
 
 #include "gpu/support/trainer.hpp"
 

@@ -3,11 +3,6 @@
 // them, and all end with the values of one process that saw no death. Ranks are processes; on the fake GPU they
 // would be threads, which cannot be killed: see gpu_host/recoverable_test.cpp.
 #include <ddp/recover.h>
-#include <sys/stat.h>
-
-#include <chrono>
-#include <csignal>
-#include <fstream>
 
 #include "gpu/support/adam.hpp"
 #include "gpu/support/trainer.hpp"

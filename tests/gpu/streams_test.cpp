@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order on the GPU: a gradient that a slow kernel is still going to write is waited for, in any memory; no other
 // result is read too early or overwritten too soon; and the host does not wait.
-#include <chrono>
-#include <thread>
 
 #include "gpu/support/trainer.hpp"
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A gradient that is unused on this rank brings no stream, and still has an order: what the program has enqueued that reads
 // or writes it, on the stream of the end of the pass, comes before what the other ranks send.
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <optional>
 
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
@@ -185,19 +181,17 @@ ddp_case(a_stream_of_an_accumulating_pass_may_be_gone_when_its_gradients_are_red
   });
 }
 
-ddp_case(a_skipped_pass_writes_behind_its_stream) {
-  run_world(2, [](const Rank& at) {
-    Half half(at, true, kUnused[0], true);
-    half.t.pass(0);
-    half.hold_up(half.t.stream);
-    OK(ddp_model_zero_grad(half.t.model.get(), half.t.stream.get()));
-    if (at.rank == 1)
-      OK(ddp_model_skip_backward(half.t.model.get(), half.t.stream.get()));
-    else
-      half.t.pass(1);
-    expect_same_bytes(half.t.grad_bytes(),
-                      half.t.expected_grads([](size_t p, int64_t i) { return whole_gradient(0, 1, p, i); }), "means");
-  });
+ddp_world_case(a_skipped_pass_writes_behind_its_stream, 2) {
+  Half half(at, true, kUnused[0], true);
+  half.t.pass(0);
+  half.hold_up(half.t.stream);
+  OK(ddp_model_zero_grad(half.t.model.get(), half.t.stream.get()));
+  if (at.rank == 1)
+    OK(ddp_model_skip_backward(half.t.model.get(), half.t.stream.get()));
+  else
+    half.t.pass(1);
+  expect_same_bytes(half.t.grad_bytes(),
+                    half.t.expected_grads([](size_t p, int64_t i) { return whole_gradient(0, 1, p, i); }), "means");
 }
 
 gpu_cases(need_world());

@@ -3,17 +3,10 @@
 // formulas.
 #include "extra/batch_norm/batch_norm.hpp"
 
-#include <cmath>
-#include <numeric>
-
 #include "device/cpu/arrays.hpp"
-#include "group/gpu.hpp"
 #include "support/batch_norm_oracle.hpp"
+#include "support/check.hpp"
 #include "support/mixed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// One array twice: in host memory and on the GPU.
 struct Twin {
@@ -198,8 +191,7 @@ ddp_case(what_cannot_be_normalised_is_refused_before_anything_is_written) {
     run_on_gpus(size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       const Layer single = make_layer(group, rank, DDP_F32, {2}, rank == 0 ? 1 : 0);
-      expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { single.run(group, norm_options(), stream.get()); }),
-                      "single value");
+      expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { single.run(group, norm_options(), stream.get()); }, {"single value"});
       const Layer nothing = make_layer(group, rank, DDP_F32, {2}, 0);
       expect_equal(batch_norm::forward(group, norm_options(), nothing.forward(&Twin::device), stream.get()), int64_t{0},
                    "count");
@@ -207,7 +199,7 @@ ddp_case(what_cannot_be_normalised_is_refused_before_anything_is_written) {
         ddp_batch_norm_options options = norm_options();
         if (rank == 2) options.epsilon = 0.4;
         const Layer layer = make_layer(group, rank, DDP_F32, {2}, 2);
-        expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { layer.run(group, options, stream.get()); }), "0.4");
+        expect_error(DDP_ERROR_MISMATCH, [&] { layer.run(group, options, stream.get()); }, {"0.4"});
       }
       stream.synchronize();
       for (const Layer* layer : {&single, &nothing}) {
@@ -225,12 +217,12 @@ ddp_case(all_tensors_lie_in_one_place) {
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
     batch_norm::Forward call = layer.forward(&Twin::device);
     call.bias = layer.bias.host;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); }),
-                    "bias is in host memory");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::forward(group, norm_options(), call); },
+                 {"bias is in host memory"});
     batch_norm::Backward back = layer.backward(&Twin::host, 3);
     back.dweight = layer.dweight.device;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::backward(group, norm_options(), back); }),
-                    "dweight is on a GPU");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { batch_norm::backward(group, norm_options(), back); },
+                 {"dweight is on a GPU"});
   });
   correct_and_nothing_left();
 }
@@ -240,8 +232,7 @@ ddp_case(a_graph_cannot_hold_it) {
     const GpuStream stream(rank);
     const Layer layer = make_layer(group, rank, DDP_F32, {2}, 3);
     expect(fake_gpu::begin_capture(stream.get()), "capturing");
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { layer.run(group, norm_options(), stream.get()); }),
-                    "CUDA graph");
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { layer.run(group, norm_options(), stream.get()); }, {"CUDA graph"});
     (void)fake_gpu::end_capture(stream.get());
   });
   correct_and_nothing_left();
@@ -260,13 +251,10 @@ ddp_case(a_rank_whose_gpu_fails_ends_the_group_for_all) {
       fault.kind = DDP_GPU_OUT_OF_MEMORY;
       if (rank == 1) fake_gpu::inject(fault);
       group.barrier();
-      const std::string text = expect_error(rank == 1 ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_PEER_FAILED,
-                                            [&] { layer.run(group, norm_options(), stream.get()); });
-      expect_contains(text, "GPU 1");
+      expect_error(rank == 1 ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_PEER_FAILED,
+                   [&] { layer.run(group, norm_options(), stream.get()); }, {"GPU 1"});
     });
     fake_gpu::clear_faults();
     correct_and_nothing_left();
   }
 }
-
-}  // namespace

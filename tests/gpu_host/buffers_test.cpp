@@ -2,11 +2,8 @@
 // Many small buffers on GPUs are sent as one.
 #include "model/model.hpp"
 #include "model/sync_buffers.hpp"
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Channels of ResNet-50's batch norms.
 std::vector<int64_t> channels_of_resnet50() {
@@ -27,8 +24,7 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
   expect_equal(channels.size(), size_t{53}, "batch norms");
   run_on_gpus(2, [&](group::Group& group, int rank) {
     const GpuStream stream(rank);
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
+    ddp_model_options options{.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20};
     model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     std::vector<GpuArray> floats, counts;
     GpuArray weight(rank, 4), grad(rank, 4);
@@ -69,5 +65,3 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
     group.barrier();
   });
 }
-
-}  // namespace

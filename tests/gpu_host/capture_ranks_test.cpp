@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captured passes and steps on ranks that are late, stay or end. NCCL registers what a captured collective works on, and the
 // hosts of a node meet for that without looking at an abort, so no rank may call it before the others are about to.
-#include <atomic>
 
 #include "gpu_host/small_model.hpp"
-#include "model/optimizer_slot.hpp"
 #include "nccl/bucket.hpp"
 #include "nccl/capture_bits.hpp"
-#include "optim/rules.hpp"
-#include "optim/sgd.hpp"
-#include "parts/model_pass.hpp"
-#include "support/gpu_world.hpp"
-#include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
+#include "support/training.hpp"
 
 constexpr int64_t kCount = 3000;
 constexpr int kParameters = 2;  // a bucket each
@@ -35,58 +26,41 @@ bool comes_within_ms(int64_t ms, const std::function<bool()>& done) {
   return done();
 }
 
-struct Trained {
-  GpuStream stream;
-  std::vector<GpuArray> values, grads, fresh;
-  std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::Sgd> sgd;
-  int rank;
-
-  Trained(group::Group& group, int of, const Way& way, bool shard = false, ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP)
-      : stream(of),
-        model(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))),
-        rank(of) {
-    for (int p = 0; p < kParameters; ++p) {
-      for (auto* const arrays : {&values, &grads, &fresh}) arrays->emplace_back(rank, kCount * 4);
-      values.back().poke(std::vector<float>(kCount, 0));
-      fresh.back().poke(std::vector<float>(kCount, 1));
-      const Tensor lent = grads.back().tensor(group, DDP_F32);
-      model->add_parameter("p" + std::to_string(p), values.back().tensor(group, DDP_F32), &lent);
-    }
-    SgdOptions rule;
-    rule.rate = 1;
-    rule.shard = shard ? 1 : 0;
-    rule.nonfinite = nonfinite;
-    sgd = std::make_shared<optim::Sgd>(model, rule, rule);
-    if (sgd->in_passes() != nullptr) model->optimizer_slot().attach(sgd);
-    model->commit(stream.get());
-    model->begin_backward(DDP_PASS_REDUCE);
-    mark(1), mark(0);
-    model->end_backward(stream.get());
-    sgd->step(stream.get());
-    stream.synchronize();
+/// With SGD, whose work is enqueued. It has made a step.
+struct Trained : Training {
+  Trained(group::Group& of, const Way& way, bool shard = false, ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP)
+      : Training(of, Rule::kSgd, ways_with(way, shard, nonfinite)) {
+    fill(of.rank(), 0);
+    train_once();
+    synchronize();
     group.barrier();
   }
-  static ddp_model_options options(const Way& way) {
-    ddp_model_options made{};
-    made.first_bucket_bytes = made.bucket_bytes = kCount * 4;
-    made.progress = way.progress;
-    return made;
+  static Ways ways_with(const Way& way, bool shard, ddp_nonfinite nonfinite) {
+    Ways ways;
+    ways.shapes.assign(kParameters, kCount);
+    ways.first_bucket_bytes = ways.bucket_bytes = kCount * 4;
+    ways.owned_grads = false;
+    ways.enqueued = true;
+    ways.unused = DDP_UNUSED_ERROR;
+    ways.progress = way.progress;
+    ways.shard = shard;
+    ways.nonfinite = nonfinite;
+    return ways;
+  }
+  void train_once() const {
+    reduce();
+    step();
   }
   void begin_capture() const {
-    expect(fake_gpu::table().set_device(rank) == 0 &&
-               fake_gpu::begin_capture(stream.get(), fake_gpu::CaptureMode::kThreadLocal),
+    expect(fake_gpu::table().set_device(device()) == 0 &&
+               fake_gpu::begin_capture(stream(), fake_gpu::CaptureMode::kThreadLocal),
            "the capture begins");
   }
   [[nodiscard]] fake_gpu::GraphPtr end_capture() const {
     std::string why;
-    fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream.get(), &why);
+    fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream(), &why);
     expect(graph != nullptr, "the capture ends well: " + why);
     return graph;
-  }
-  void mark(int p) const {
-    write_on(stream.get(), fresh[static_cast<size_t>(p)], grads[static_cast<size_t>(p)].data());
-    model->pass().mark_ready(p, stream.get());
   }
 };
 
@@ -101,19 +75,21 @@ ddp_case(a_captured_mark_waits_for_no_rank) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> marked{false};
     run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
-      Trained trained(group, rank, way);
+      Trained trained(group, way);
       const bool in_time = rank == 0 || comes_within_ms(2000, [&] { return marked.load(); });
       trained.begin_capture();
       trained.model->begin_backward(DDP_PASS_REDUCE);
-      trained.mark(1), trained.mark(0);
+      trained.mark();
       if (rank == 0) marked = true;
-      trained.model->end_backward(trained.stream.get());
+      trained.model->end_backward(trained.stream());
       const fake_gpu::GraphPtr graph = trained.end_capture();
       expect(in_time, "the marks of a rank return while the other one has not begun its pass");
-      for (GpuArray& each : trained.fresh) each.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
-      fake_gpu::launch_graph(graph, trained.stream.get());
-      for (const GpuArray& grad : trained.grads)
-        for (const float each : read_on(trained.stream, rank, grad.data(), kCount)) expect_equal(each, 1.5F, "the mean");
+      for (const GpuArray& each : trained.fresh) each.poke(std::vector<float>(kCount, static_cast<float>(rank + 1)));
+      fake_gpu::launch_graph(graph, trained.stream());
+      for (size_t p = 0; p < kParameters; ++p) {
+        const std::vector<std::byte> bytes = trained.read(trained.grad(p));
+        for (size_t i = 0; i < kCount; ++i) expect_equal(get_element(DDP_F32, bytes.data(), i), 1.5, "the mean");
+      }
       group.barrier();
     });
     FakeGpus::expect_clean();
@@ -121,28 +97,24 @@ ddp_case(a_captured_mark_waits_for_no_rank) {
 }
 
 /// What a bucket waits for in the graph are its own gradients, not those that were marked before NCCL was called.
-ddp_case(a_bucket_in_a_graph_waits_for_its_own_gradients) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    Trained trained(group, rank, {3, DDP_PROGRESS_CALLER, 0});
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
-    trained.begin_capture();
-    trained.model->begin_backward(DDP_PASS_REDUCE);
-    trained.mark(1), trained.mark(0);
-    trained.model->end_backward(trained.stream.get());
-    const fake_gpu::GraphPtr graph = trained.end_capture();
-    group.barrier();
-    const std::string user = "stream=" + std::to_string(fake_gpu::stream_number(trained.stream.get())) + " ";
-    std::string order;
-    for (const std::string& line : fake_gpu::log()) {
-      if (line.rfind("[" + std::to_string(rank) + "]", 0) != 0 || line.find(user) != std::string::npos) continue;
-      if (line.find("stream_wait") != std::string::npos) order += "wait ";
-      if (line.find("nccl.all_reduce") != std::string::npos) order += "reduce ";
-    }
-    expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, a_bucket_in_a_graph_waits_for_its_own_gradients, 2) {
+  Trained trained(group, {3, DDP_PROGRESS_CALLER, 0});
+  group.barrier();
+  if (rank == 0) fake_gpu::clear_log();
+  group.barrier();
+  trained.begin_capture();
+  trained.reduce();
+  const fake_gpu::GraphPtr graph = trained.end_capture();
+  group.barrier();
+  const std::string user = "stream=" + std::to_string(fake_gpu::stream_number(trained.stream())) + " ";
+  std::string order;
+  for (const std::string& line : fake_gpu::log()) {
+    if (line.rfind("[" + std::to_string(rank) + "]", 0) != 0 || line.find(user) != std::string::npos) continue;
+    if (line.find("stream_wait") != std::string::npos) order += "wait ";
+    if (line.find("nccl.all_reduce") != std::string::npos) order += "reduce ";
+  }
+  expect_equal(order, std::string("wait reduce wait reduce "), "on the communication stream");
+  group.barrier();
 }
 
 ddp_case(a_rank_may_end_within_a_captured_pass) {
@@ -150,23 +122,23 @@ ddp_case(a_rank_may_end_within_a_captured_pass) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> begun{false};
     run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
-      Trained trained(group, rank, way);
+      Trained trained(group, way);
       trained.begin_capture();
       trained.model->begin_backward(DDP_PASS_REDUCE);
       if (rank == 1) {
         wait_until([&] { return begun.load(); });
-        static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+        static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
         group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
         return;
       }
       begun = true;
-      trained.mark(1), trained.mark(0);
+      trained.mark();
       std::optional<Error> end;
-      const int64_t ms = ms_of([&] { end = try_to([&] { trained.model->end_backward(trained.stream.get()); }); });
+      const int64_t ms = ms_of([&] { end = try_to([&] { trained.model->end_backward(trained.stream()); }); });
       expect(end.has_value(), "the pass fails");
       expect_contains(end->text(), "rank 1 had enough");
       expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
-      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+      static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
     });
     FakeGpus::expect_nothing_left();
   }
@@ -180,15 +152,15 @@ ddp_case(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout) {
     options.timeout_ms = 400;
     std::atomic<bool> over{false};
     run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-      Trained trained(group, rank, way);
+      Trained trained(group, way);
       if (rank == 1) return wait_until([&] { return over.load(); });
       trained.begin_capture();
       trained.model->begin_backward(DDP_PASS_REDUCE);
       std::optional<Error> end;
       const int64_t ms = ms_of([&] {
         end = try_to([&] {
-          trained.mark(1), trained.mark(0);
-          trained.model->end_backward(trained.stream.get());
+          trained.mark();
+          trained.model->end_backward(trained.stream());
         });
       });
       over = true;
@@ -196,7 +168,7 @@ ddp_case(a_rank_that_stays_away_from_a_captured_pass_costs_the_timeout) {
       expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_TIMED_OUT)), end->text());
       expect_contains(end->text(), "rank 1");
       expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
-      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+      static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
     });
     FakeGpus::expect_nothing_left();
   }
@@ -208,24 +180,22 @@ ddp_case(a_rank_may_end_before_a_captured_step) {
     const FakeGpus gpus(0, way.nccl_looks);
     std::atomic<bool> reduced{false};
     run_gpu_groups_with(2, with(way), [&](group::Group& group, int rank) {
-      Trained trained(group, rank, way, true);
+      Trained trained(group, way, true);
       trained.begin_capture();
-      trained.model->begin_backward(DDP_PASS_REDUCE);
-      trained.mark(1), trained.mark(0);
-      trained.model->end_backward(trained.stream.get());
+      trained.reduce();
       if (rank == 1) {
         wait_until([&] { return reduced.load(); });
-        static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+        static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
         group.health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
         return;
       }
       reduced = true;
       std::optional<Error> end;
-      const int64_t ms = ms_of([&] { end = try_to([&] { trained.sgd->step(trained.stream.get()); }); });
+      const int64_t ms = ms_of([&] { end = try_to([&] { trained.step(); }); });
       expect(end.has_value(), "the step fails");
       expect_contains(end->text(), "rank 1 had enough");
       expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
-      static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+      static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
     });
     FakeGpus::expect_nothing_left();
   }
@@ -236,20 +206,15 @@ ddp_case(a_rank_that_stays_before_nccl_costs_the_timeout) {
   const FakeGpus gpus;
   ddp_group_options options = world_options();
   options.timeout_ms = 400;
-  std::atomic<bool> over{false};
   const Way way{3, DDP_PROGRESS_CALLER, 0};
   run_gpu_groups_with(2, options, [&](group::Group& group, int rank) {
-    Trained trained(group, rank, way);
+    Trained trained(group, way);
     group.barrier();
     if (rank == 1) fake_gpu::let_die({1, 1, [] {}});
     group.barrier();
     trained.begin_capture();
     const int64_t ms = ms_of([&] {
-      const std::optional<Error> end = try_to([&] {
-        trained.model->begin_backward(DDP_PASS_REDUCE);
-        trained.mark(1), trained.mark(0);
-        trained.model->end_backward(trained.stream.get());
-      });
+      const std::optional<Error> end = try_to([&] { trained.reduce(); });
       expect(end.has_value(), "the pass fails");
       if (rank == 0)
         expect_equal(std::string(status_name(end->status())), std::string(status_name(DDP_ERROR_TIMED_OUT)), end->text());
@@ -257,7 +222,7 @@ ddp_case(a_rank_that_stays_before_nccl_costs_the_timeout) {
     if (rank == 1) return;
     expect(ms < 3000, "known after " + std::to_string(ms) + " ms");
     fake_gpu::end_death();
-    static_cast<void>(fake_gpu::end_capture(trained.stream.get(), nullptr));
+    static_cast<void>(fake_gpu::end_capture(trained.stream(), nullptr));
   });
 }
 
@@ -321,12 +286,8 @@ ddp_case(ranks_that_do_not_capture_a_pass_alike_are_told) {
       const FakeGpus gpus(0, way.nccl_looks);
       const int captures = shard ? 1 : 0;
       run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
-        Trained trained(group, rank, way, shard);
-        expect_told(group, rank, captures, trained.stream.get(), [&] {
-          trained.model->begin_backward(DDP_PASS_REDUCE);
-          trained.mark(1), trained.mark(0);
-          trained.model->end_backward(trained.stream.get());
-        });
+        Trained trained(group, way, shard);
+        expect_told(group, rank, captures, trained.stream(), [&] { trained.reduce(); });
       });
       FakeGpus::expect_nothing_left();
     }
@@ -339,12 +300,10 @@ ddp_case(ranks_that_do_not_capture_a_step_alike_are_told) {
       const FakeGpus gpus(0, way.nccl_looks);
       const int captures = nonfinite == DDP_NONFINITE_SKIP ? 1 : 0;
       run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
-        Trained trained(group, rank, way, true, nonfinite);
-        trained.model->begin_backward(DDP_PASS_REDUCE);
-        trained.mark(1), trained.mark(0);
-        trained.model->end_backward(trained.stream.get());
-        trained.stream.synchronize();
-        expect_told(group, rank, captures, trained.stream.get(), [&] { trained.sgd->step(trained.stream.get()); });
+        Trained trained(group, way, true, nonfinite);
+        trained.reduce();
+        trained.synchronize();
+        expect_told(group, rank, captures, trained.stream(), [&] { trained.step(); });
       });
       FakeGpus::expect_nothing_left();
     }
@@ -354,12 +313,9 @@ ddp_case(ranks_that_do_not_capture_a_collective_alike_are_told) {
   for (const Way& way : kWays) {
     const FakeGpus gpus(0, way.nccl_looks);
     run_gpu_groups_with(2, that_waits(way), [&](group::Group& group, int rank) {
-      Trained trained(group, rank, way);
-      expect_told(group, rank, 1, trained.stream.get(),
-                  [&] { group.all_reduce(trained.grads[0].tensor(group, DDP_F32), DDP_SUM, trained.stream.get()); });
+      Trained trained(group, way);
+      expect_told(group, rank, 1, trained.stream(), [&] { group.all_reduce(trained.grad(0), DDP_SUM, trained.stream()); });
     });
     FakeGpus::expect_nothing_left();
   }
 }
-
-}  // namespace

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pass that is captured into a graph of the GPU and launched again: the graph holds what the pass enqueued, and the hosts
 // have spoken once. It may be launched as long as its model and its group live and nothing has failed.
-#include <thread>
 
-#include "model/model.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
 #include "support/rule_options.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 constexpr int64_t kCount = 3000;
 
-ddp_model_options one_bucket() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = options.bucket_bytes = 1 << 20;
-  return options;
-}
+ddp_model_options one_bucket() { return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20}; }
 
 /// A model of one parameter, one pass of it captured.
 struct Captured {
@@ -158,5 +148,3 @@ ddp_case(a_launch_that_breaks_off_writes_no_gradient) {
     FakeGpus::expect_nothing_left();
   });
 }
-
-}  // namespace

@@ -3,9 +3,6 @@
 // each launch does what the same model in host memory does in an ordinary step, with the same bits, and settings that the
 // host makes or loads between launches holds for those that follow. Gradients are whole numbers and the ranks 1 or 2, so
 // that every order of adding gives one mean.
-#include <cmath>
-#include <functional>
-#include <limits>
 
 #include "checkpoint/state.hpp"
 #include "gpu_host/placed_model.hpp"
@@ -13,10 +10,6 @@
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 #include "support/file_faults.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -27,8 +20,7 @@ struct Trained {
   fake_gpu::GraphPtr graph;
 
   Trained(group::Group& group, Home home, const MakeOptimizer& make, ddp_unused unused = DDP_UNUSED_ERROR)
-      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(home), unused),
-        optimizer(make(placed.model)) {
+      : placed(group, home, unused), optimizer(make(placed.model)) {
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
   /// A pass and a step; or, once they are captured, a launch of both.
@@ -45,11 +37,7 @@ struct Trained {
     graph = fake_gpu::end_capture(placed.stream(), &why);
     expect(graph != nullptr, "the capture ends well: " + why);
   }
-  [[nodiscard]] std::vector<PlacedBytes> values() const {
-    std::vector<PlacedBytes> all;
-    for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
-    return all;
-  }
+  [[nodiscard]] std::vector<PlacedBytes> values() const { return placed.contents(); }
   void save(const std::string& path) const {
     checkpoint::save_file("save", {*placed.model, optimizer.get()}, {1, 2}, path, std::nullopt);
   }
@@ -72,7 +60,7 @@ struct Twins {
   void step(int number, bool bad = false) {
     both([&](Trained& each) {
       each.placed.fill_whole_grads(rank, number);
-      if (bad && rank == 0) each.placed.set_grad_element(3, 1024, kNaN);
+      if (bad && rank == 0) each.placed.set_grad(3, 1024, kNaN);
       each.step();
     });
   }
@@ -249,7 +237,7 @@ fake_gpu_host_case(a_launch_gives_the_loss_scale_of_its_time) {
     const double wanted[] = {16, 16, 32, 32, 16, 16};  // the fourth launch is left out
     for (int launch = 0; launch < 6; ++launch) {
       trained.placed.fill_whole_grads(rank, launch);
-      if (launch == 3) trained.placed.set_grad_element(3, 7, kNaN);
+      if (launch == 3) trained.placed.set_grad(3, 7, kNaN);
       trained.step();
       expect_copied(wanted[launch], "launch " + std::to_string(launch));
     }
@@ -264,7 +252,7 @@ fake_gpu_host_case(a_step_that_may_be_left_out_returns_while_its_stream_is_held)
     for (int step = 0; step < 5; ++step) {
       twins.both([&](Trained& t) {
         t.placed.fill_whole_grads(rank, step);
-        if (step == 2) t.placed.set_grad_element(3, 7, kNaN);
+        if (step == 2) t.placed.set_grad(3, 7, kNaN);
         if (step == 3) t.optimizer->set_rate(0.007);
       });
       twins.wanted.step();
@@ -286,7 +274,7 @@ fake_gpu_host_case(a_pass_that_makes_the_step_is_not_captured) {
       Trained trained(group, Home::kGpu, adam([](auto& options) { options.in_backward = 1; }), unused);
       for (int step = 0; step < 2; ++step) trained.placed.fill_whole_grads(rank, step), trained.step();
       expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-      expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(); }), "in_backward");
+      expect_error(DDP_ERROR_INVALID_STATE, [&] { trained.placed.pass(); }, {"in_backward"});
       static_cast<void>(fake_gpu::end_capture(trained.placed.stream()));
     });
 }
@@ -315,5 +303,3 @@ fake_gpu_host_case(a_launch_behind_a_failure_changes_and_counts_nothing) {
     expect_equal(trained.optimizer->skipped_count(), int64_t{0}, "skipped");
   });
 }
-
-}  // namespace

@@ -5,16 +5,10 @@
 // stream shows.
 #include "optim/custom.hpp"
 
-#include <atomic>
-
 #include "gpu_host/placed_model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "parts/model_pass.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct CopyRule {
   std::atomic<int> calls{0};
@@ -38,8 +32,7 @@ struct Trained {
   CopyRule rule;
   std::shared_ptr<optim::Custom> optimizer;
 
-  Trained(group::Group& group, bool shard, bool in_backward)
-      : placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR) {
+  Trained(group::Group& group, bool shard, bool in_backward) : placed(group, Home::kGpu) {
     ddp_optimizer_options options = optim::default_optimizer_options();
     options.shard = shard;
     options.in_backward = in_backward;
@@ -47,11 +40,7 @@ struct Trained {
     optimizer = std::make_shared<optim::Custom>(placed.model, copy_rule, read, options, optim::UserData(&rule, nullptr));
     if (optimizer->in_passes() != nullptr) placed.model->optimizer_slot().attach(optimizer);
   }
-  [[nodiscard]] std::vector<PlacedBytes> values() const {
-    std::vector<PlacedBytes> all;
-    for (int32_t i = 0; i < placed.size(); ++i) all.push_back(placed.read(placed.value(i)));
-    return all;
-  }
+  [[nodiscard]] std::vector<PlacedBytes> values() const { return placed.contents(); }
 };
 
 fake_gpu_host_case(every_way_gives_the_same_values_and_a_failure_none) {
@@ -84,7 +73,7 @@ fake_gpu_host_case(every_way_gives_the_same_values_and_a_failure_none) {
 
 fake_gpu_host_case(what_a_rule_cannot_have_on_a_gpu_is_refused) {
   run_gpu_groups(2, [](group::Group& group, int) {
-    PlacedModel placed(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), all_types(Home::kGpu), DDP_UNUSED_ERROR);
+    PlacedModel placed(group, Home::kGpu);
     const auto refused = [&](auto change, const char* what) {
       ddp_optimizer_options options = optim::default_optimizer_options();
       change(options);
@@ -92,12 +81,10 @@ fake_gpu_host_case(what_a_rule_cannot_have_on_a_gpu_is_refused) {
       optim::Custom optimizer(placed.model, copy_rule, optim::CustomRule(optim::default_custom_options(), "before", "test"),
                               options, optim::UserData(&rule, nullptr));
       placed.pass();
-      expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }), what);
+      expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { optimizer.step(placed.stream()); }, {what});
     };
     refused([](ddp_optimizer_options& o) { o.max_norm = 1; }, "max_norm");
     refused([](ddp_optimizer_options& o) { o.clip_value = 1; }, "clip_value");
     refused([](ddp_optimizer_options& o) { o.master_weights = 1; }, "master_weights");
   });
 }
-
-}  // namespace

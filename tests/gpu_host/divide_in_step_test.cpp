@@ -1,54 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are sums until the step divides them: who may use them, and steps in a CUDA graph. in_place_test.cpp holds
 // the bits of ordinary steps.
-#include <functional>
 
 #include "gpu_host/trained_in_place.hpp"
 #include "model/gradients.hpp"
-#include "model/optimizer_slot.hpp"
-#include "parts/model_pass.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 /// Between the pass and a step that divides, nothing of the library takes sums for means; nor does another optimizer.
-ddp_case(nobody_takes_sums_for_means) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    for (const bool shard : {false, true}) {
-      InPlaceTrained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
-      model::Gradients& gradients = trained.model->gradients();
-      const auto expect_sums = [](const std::function<void()>& call) {
-        expect(expect_error(DDP_ERROR_INVALID_STATE, call).find("divide_in_step") != std::string::npos, "the option's name");
-      };
-      trained.pass(0);
-      expect_sums([&] { static_cast<void>(gradients.norm(2)); });
-      expect_sums([&] { gradients.scale(2); });
-      expect_sums([&] { gradients.clip_norm(1, 2); });
-      expect_sums([&] { gradients.clip_value(1); });
-      expect_sums([&] { trained.optimizer->set_parameter_options(0, 0, 0); });
-      ddp_loss_scale_options dynamic{};
-      dynamic.initial = dynamic.growth = 2;
-      dynamic.backoff = 0.5;
-      dynamic.interval = 1;
-      trained.optimizer->set_loss_scale(dynamic);
-      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
-      dynamic.interval = 0;
-      dynamic.initial = 1;
-      trained.optimizer->set_loss_scale(dynamic);
-      trained.optimizer->step(trained.stream.get());
-      expect(gradients.norm(2, trained.stream.get()) > 0, "the norm after the step");
-      trained.pass(1);
-      trained.optimizer.reset();
-      AdamOptions rule;
-      rule.shard = shard;
-      trained.optimizer = std::make_shared<optim::Adam>(trained.model, rule, rule);
-      if (trained.optimizer->in_passes() != nullptr) trained.model->optimizer_slot().attach(trained.optimizer);
-      expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
-      trained.train(2);  // the next pass leaves means again
-      group.barrier();
-    }
-  });
+ddp_ranks_case(run_on_gpus, nobody_takes_sums_for_means, 2) {
+  for (const bool shard : {false, true}) {
+    InPlaceTrained trained(group, rank, {.shard = shard, .divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+    model::Gradients& gradients = trained.model->gradients();
+    const auto expect_sums = [](const std::function<void()>& call) {
+      expect(expect_error(DDP_ERROR_INVALID_STATE, call).find("divide_in_step") != std::string::npos, "the option's name");
+    };
+    trained.pass(0);
+    expect_sums([&] { static_cast<void>(gradients.norm(2)); });
+    expect_sums([&] { gradients.scale(2); });
+    expect_sums([&] { gradients.clip_norm(1, 2); });
+    expect_sums([&] { gradients.clip_value(1); });
+    expect_sums([&] { trained.optimizer->set_parameter_options(0, 0, 0); });
+    ddp_loss_scale_options dynamic{.initial = 2, .growth = 2, .backoff = 0.5, .interval = 1};
+    trained.optimizer->set_loss_scale(dynamic);
+    expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
+    dynamic.interval = 0;
+    dynamic.initial = 1;
+    trained.optimizer->set_loss_scale(dynamic);
+    trained.optimizer->step(trained.stream.get());
+    expect(gradients.norm(2, trained.stream.get()) > 0, "the norm after the step");
+    trained.pass(1);
+    trained.optimizer.reset();
+    AdamOptions rule;
+    rule.shard = shard;
+    trained.optimizer = std::make_shared<optim::Adam>(trained.model, rule, rule);
+    if (trained.optimizer->in_passes() != nullptr) trained.model->optimizer_slot().attach(trained.optimizer);
+    expect_sums([&] { trained.optimizer->step(trained.stream.get()); });
+    trained.train(2);  // the next pass leaves means again
+    group.barrier();
+  }
 }
 
 /// Launches of a captured pass and step give the values of ordinary steps that find means.
@@ -79,5 +68,3 @@ ddp_case(a_captured_step_divides) {
     });
   }
 }
-
-}  // namespace

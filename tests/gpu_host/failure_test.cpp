@@ -3,14 +3,10 @@
 // nothing written that should not be, nothing left.
 #include "gpu_host/small_model.hpp"
 #include "group/channels.hpp"
-#include "group/gpu.hpp"
 #include "nccl/shared_engine.hpp"
 #include "optim/rules.hpp"
 #include "optim/sgd.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 /// Calls until the group is known to be broken.
 std::string first_error(group::Group& group, ddp_status status) {
@@ -27,16 +23,14 @@ std::string first_error(group::Group& group, ddp_status status) {
   return text;
 }
 
-ddp_case(an_error_that_nccl_reports_breaks_the_group_within_a_second) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    SmallGpuModel world(group, rank);
-    world.first_pass();
-    if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
-    std::string text;
-    expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
-    expect_contains(text, "NCCL");
-    expect_contains(text, "rank 1");
-  });
+ddp_ranks_case(run_on_gpus, an_error_that_nccl_reports_breaks_the_group_within_a_second, 2) {
+  SmallGpuModel world(group, rank);
+  world.first_pass();
+  if (rank == 0) fake_gpu::set_async_error(1, DDP_NCCL_REMOTE);
+  std::string text;
+  expect(ms_of([&] { text = first_error(group, DDP_ERROR_PEER_FAILED); }) < 3000, "soon");
+  expect_contains(text, "NCCL");
+  expect_contains(text, "rank 1");
 }
 
 /// Rank 1 leaves without its half of a pass; rank 0's collective never ends by itself.
@@ -59,7 +53,7 @@ ddp_case(what_a_broken_collective_leaves_reaches_no_gradient) {
       world.model.begin_backward(DDP_PASS_REDUCE);
       world.model.pass().mark_ready(0, world.stream.get());
       marked = true;
-      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }), "had enough");
+      expect_error(DDP_ERROR_ABORTED, [&] { world.model.end_backward(world.stream.get()); }, {"had enough"});
       expect(fake_gpu::wait_idle(), "the device comes to an end");
       expect(read_on(world.stream, rank, world.grad.data(), kCount) == before, "the gradient is what it was");
     });
@@ -127,13 +121,13 @@ ddp_case(a_lost_gpu_is_named_on_every_rank) {
     world.first_pass();
     if (rank == 1) {
       fake_gpu::lose_device(1);
-      expect_contains(expect_error(DDP_ERROR_PEER_FAILED,
-                                   [&] {
-                                     world.model.begin_backward(DDP_PASS_REDUCE);
-                                     world.model.pass().mark_ready(0, world.stream.get());
-                                     world.model.end_backward(world.stream.get());
-                                   }),
-                      "restart");
+      expect_error(DDP_ERROR_PEER_FAILED,
+                   [&] {
+                     world.model.begin_backward(DDP_PASS_REDUCE);
+                     world.model.pass().mark_ready(0, world.stream.get());
+                     world.model.end_backward(world.stream.get());
+                   },
+                   {"restart"});
     }
     expect_contains(first_error(group, DDP_ERROR_PEER_FAILED), "rank 1");
   });
@@ -189,7 +183,7 @@ ddp_case(a_lost_gpu_in_a_step_ends_the_group) {
     world.pass();
     if (rank == 1) {
       fake_gpu::lose_device(1);
-      expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { sgd.step(world.stream.get()); }), "restart");
+      expect_error(DDP_ERROR_PEER_FAILED, [&] { sgd.step(world.stream.get()); }, {"restart"});
     }
     expect_contains(first_error(group, DDP_ERROR_PEER_FAILED), "rank 1");
   });
@@ -235,5 +229,3 @@ ddp_case(every_call_of_a_pass_may_fail) {
       }
   });
 }
-
-}  // namespace

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is freed while the device may still use it: it is waited for, for a limited time, and kept where that is not
 // enough. In the fake, free and host_free do not wait here, as NCCL's mem_free never does.
-#include <cstdlib>
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
 #include "optim/adam.hpp"
+#include "support/check.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 class FreesAtOnce : NotCopied {
  public:
@@ -29,8 +25,7 @@ struct Trained {
   std::unique_ptr<PlacedModel> placed;
   std::unique_ptr<optim::Adam> adam;
 
-  Trained(const std::shared_ptr<group::Group>& group)
-      : placed(std::make_unique<PlacedModel>(group, all_types(Home::kGpu), DDP_UNUSED_ERROR)) {
+  Trained(const std::shared_ptr<group::Group>& group) : placed(std::make_unique<PlacedModel>(*group, Home::kGpu)) {
     AdamOptions rule;
     adam = std::make_unique<optim::Adam>(placed->model, rule, rule);
     for (int step = 0; step < 2; ++step) {
@@ -58,7 +53,7 @@ ddp_case(what_is_destroyed_is_waited_for) {
     run_on(size, 20'000, [&](std::shared_ptr<group::Group> group, int) {
       Trained trained(group);
       trained.adam.reset();
-      trained.placed.reset();
+      trained.placed->destroy();
       group->close();
       group.reset();
     });
@@ -80,7 +75,7 @@ ddp_case(a_destroy_has_a_limit) {
       write_on(other.get(), array, trained->placed->model->table().parameter(0).grad.data);
       const int64_t ms = ms_of([&] {
         trained->adam.reset();
-        trained.reset();
+        trained->placed->destroy();
         group->close();
         group.reset();
       });
@@ -121,5 +116,3 @@ ddp_case(a_break_shortens_the_wait) {
   });
   FakeGpus::expect_correct();
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups and their collectives with tensors on a GPU, and the errors of a group that lacks a module, a driver or NCCL.
-#include <cstdlib>
 
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<float> counted(int rank, size_t count) {
   std::vector<float> values(count);
@@ -65,31 +60,24 @@ ddp_case(collectives_give_what_they_give_in_host_memory) {
   }
 }
 
-ddp_case(different_calls_are_a_mismatch_before_nccl_waits) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    GpuArray array(rank, 400);
-    Tensor tensor = array.tensor(group, DDP_F32);
-    if (rank == 1) tensor = flat_part(tensor, 0, 50);
-    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.all_reduce(tensor, DDP_SUM, nullptr); });
-    expect_contains(text, "100 F32");
-    expect_contains(text, "50 F32");
-  });
+ddp_ranks_case(run_on_gpus, different_calls_are_a_mismatch_before_nccl_waits, 2) {
+  GpuArray array(rank, 400);
+  Tensor tensor = array.tensor(group, DDP_F32);
+  if (rank == 1) tensor = flat_part(tensor, 0, 50);
+  expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { group.all_reduce(tensor, DDP_SUM, nullptr); }, {"100 F32", "50 F32"});
 }
 
-ddp_case(the_mean_of_whole_numbers_and_mixed_places_are_refused) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    GpuArray array(rank, 400);
-    expect_contains(
-        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
-        "DDP_SUM");
-    std::vector<float> host(200);
-    expect_contains(
-        expect_error(
-            DDP_ERROR_INVALID_ARGUMENT,
-            [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
-        "both in host memory");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, the_mean_of_whole_numbers_and_mixed_places_are_refused, 2) {
+  GpuArray array(rank, 400);
+  expect_contains(
+      expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { group.all_reduce(array.tensor(group, DDP_I32), DDP_AVERAGE, nullptr); }),
+      "DDP_SUM");
+  std::vector<float> host(200);
+  expect_contains(
+      expect_error(DDP_ERROR_INVALID_ARGUMENT,
+                   [&] { group.all_gather(array.tensor(group, DDP_F32), flat_tensor(host.data(), DDP_F32, 200), nullptr); }),
+      "both in host memory");
+  group.barrier();
 }
 
 ddp_case(a_group_for_nccl_says_so_and_lends_gpu_memory) {
@@ -100,7 +88,7 @@ ddp_case(a_group_for_nccl_says_so_and_lends_gpu_memory) {
     std::vector<uint8_t> bytes(1000, 1);
     expect(fake_gpu::peek(bytes.data(), memory, 1000) && bytes == std::vector<uint8_t>(1000, 0), "zeros");
     group.memory().free(memory);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.memory().free(memory); }), "does not come from");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { group.memory().free(memory); }, {"does not come from"});
     // Tensors in host memory go by the host's way all the same.
     float number = 1;
     group.all_reduce(flat_tensor(&number, DDP_F32, 1), DDP_SUM);
@@ -159,5 +147,3 @@ ddp_case(two_ranks_on_one_gpu_are_refused_in_nccls_words) {
   });
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

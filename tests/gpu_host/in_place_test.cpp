@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model whose gradients and values libddp keeps, on GPUs: they are reduced and given in place, so it costs few calls and
 // little memory. Sizes are those of GPT-2, smaller by one factor, so that its buckets are GPT-2's.
-#include <cstdlib>
 
 #include "gpu_host/trained_in_place.hpp"
-#include "group/gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 int64_t sum_of(const std::vector<int64_t>& counts) {
   int64_t sum = 0;
@@ -85,26 +80,24 @@ ddp_case(updates_divide_the_sums_that_they_read) {
 }
 
 /// A frozen parameter has a mean as well, though nothing updates it; and so have all where a step needs the whole gradient.
-ddp_case(gradients_that_no_step_divides_are_means) {
-  run_on_gpus(3, [&](group::Group& group, int rank) {
-    InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
-    InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
-    InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
-    for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_parameter_options(3, 0, 0);
-    InPlaceTrained checked(group, rank,
-                           {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
-    for (int step = 0; step < 2; ++step)
-      for (InPlaceTrained* const each : {&plain, &within, &late, &checked}) each->train(step);
-    for (const int32_t p : {2, 3, 4}) {
-      const auto grad = [&](const InPlaceTrained& of) {
-        const Tensor& tensor = of.model->table().parameter(p).grad;
-        return read_on(of.stream, rank, tensor.data, tensor.count);
-      };
-      for (const InPlaceTrained* const each : {&within, &late, &checked})
-        expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
-    }
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, gradients_that_no_step_divides_are_means, 3) {
+  InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
+  InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
+  InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+  for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_parameter_options(3, 0, 0);
+  InPlaceTrained checked(group, rank,
+                         {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
+  for (int step = 0; step < 2; ++step)
+    for (InPlaceTrained* const each : {&plain, &within, &late, &checked}) each->train(step);
+  for (const int32_t p : {2, 3, 4}) {
+    const auto grad = [&](const InPlaceTrained& of) {
+      const Tensor& tensor = of.model->table().parameter(p).grad;
+      return read_on(of.stream, rank, tensor.data, tensor.count);
+    };
+    for (const InPlaceTrained* const each : {&within, &late, &checked})
+      expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
+  }
+  group.barrier();
 }
 
 /// Bytes a parameter above its value after two steps, and the calls of the last one without the writes of gradients.
@@ -188,28 +181,24 @@ ddp_case(every_way_gives_the_same_values) {
 }
 
 /// An update within the pass does not hold up the reduction of the next bucket.
-ddp_case(updates_run_beside_reductions) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    InPlaceTrained trained(group, rank, {.in_backward = true});
-    for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
-    std::vector<void*> beside;
-    for (const fake_gpu::StreamInfo& each : fake_gpu::streams())
-      if (each.device == rank && !each.high_priority && each.stream != trained.stream.get()) beside.push_back(each.stream);
-    expect_equal(beside.size(), size_t{1}, "streams for updates");
-    group.barrier();
-    const int64_t before = fake_gpu::collectives();
-    group.barrier();
-    fake_gpu::pause(beside[0]);
-    trained.model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t p = trained.model->table().parameter_count(); p-- > 0;)
-      trained.model->pass().mark_ready(p, trained.stream.get());
-    wait_until([&] { return fake_gpu::collectives() == before + 10; });
-    expect(fake_gpu::pending(beside[0]) > 9, "the updates are still to come");
-    fake_gpu::resume(beside[0]);
-    trained.model->end_backward(trained.stream.get());
-    trained.optimizer->step(trained.stream.get());
-    trained.stream.synchronize();
-  });
+ddp_ranks_case(run_on_gpus, updates_run_beside_reductions, 2) {
+  InPlaceTrained trained(group, rank, {.in_backward = true});
+  for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
+  std::vector<void*> beside;
+  for (const fake_gpu::StreamInfo& each : fake_gpu::streams())
+    if (each.device == rank && !each.high_priority && each.stream != trained.stream.get()) beside.push_back(each.stream);
+  expect_equal(beside.size(), size_t{1}, "streams for updates");
+  group.barrier();
+  const int64_t before = fake_gpu::collectives();
+  group.barrier();
+  fake_gpu::pause(beside[0]);
+  trained.model->begin_backward(DDP_PASS_REDUCE);
+  for (int32_t p = trained.model->table().parameter_count(); p-- > 0;)
+    trained.model->pass().mark_ready(p, trained.stream.get());
+  wait_until([&] { return fake_gpu::collectives() == before + 10; });
+  expect(fake_gpu::pending(beside[0]) > 9, "the updates are still to come");
+  fake_gpu::resume(beside[0]);
+  trained.model->end_backward(trained.stream.get());
+  trained.optimizer->step(trained.stream.get());
+  trained.stream.synchronize();
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that do not return from NCCL: the group ends without them, and they own all that they touch when they return.
-#include <atomic>
-#include <thread>
 
 #include "gpu_host/small_model.hpp"
+#include "support/check.hpp"
 #include "support/own_threads.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void train_a_little(group::Group& group, int rank) {
   SmallGpuModel world(group, rank);
@@ -69,5 +64,3 @@ ddp_case(nccl_may_never_end) {
   fake_gpu::reset();
   expect_no_library_threads("the end of NCCL");
 }
-
-}  // namespace

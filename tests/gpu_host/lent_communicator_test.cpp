@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that the program has made and lends: it is used, checked, and never ended. And the option nccl_max_ctas.
-#include <array>
 
 #include "gpu_host/placed_model.hpp"
 #include "gpu_host/small_model.hpp"
-#include "group/gpu.hpp"
 #include "group/split.hpp"
 #include "optim/adam.hpp"
+#include "support/check.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const ddp_nccl_table& nccl() { return fake_gpu::nccl(); }
 
@@ -104,7 +99,7 @@ ddp_case(a_lent_communicator_trains_and_stays) {
 }
 
 void expect_refused(const char* place, const ddp_group_options& options, ddp_status status, const std::string& part) {
-  expect_contains(expect_error(status, [&] { static_cast<void>(group::Group::create(place, options)); }), part);
+  expect_error(status, [&] { static_cast<void>(group::Group::create(place, options)); }, {part});
 }
 
 ddp_case(another_rank_size_or_gpu_is_refused_on_all_ranks) {
@@ -166,7 +161,7 @@ ddp_case(a_failure_leaves_it_to_its_owner) {
       world.model.pass().mark_ready(0, world.stream.get());
       marked = true;
       const auto end = [&] { world.model.end_backward(world.stream.get()); };
-      expect(ms_of([&] { expect_contains(expect_error(DDP_ERROR_ABORTED, end), "had enough"); }) < 3000, "soon");
+      expect(ms_of([&] { expect_error(DDP_ERROR_ABORTED, end, {"had enough"}); }) < 3000, "soon");
     }
     expect(ms_of([&] { group->close(); }) < 2200, "left in time");
     expect_equal(fake_gpu::calls("nccl.comm_abort", rank), int64_t{0}, "libddp aborts");
@@ -183,7 +178,7 @@ ddp_case(what_hangs_holds_up_no_destroy) {
   std::atomic<bool> marked{false};
   on_ranks_with_comms(2, [&](int rank, OwnComm& comm) {
     auto group = group::Group::create("local://hanging-lent", options_of(rank, 2, comm.get()));
-    auto placed = std::make_unique<PlacedModel>(group, all_types(Home::kGpu), DDP_UNUSED_ERROR);
+    auto placed = std::make_unique<PlacedModel>(*group, Home::kGpu);
     AdamOptions rule;
     auto adam = std::make_unique<optim::Adam>(placed->model, rule, rule);
     placed->pass();
@@ -194,13 +189,13 @@ ddp_case(what_hangs_holds_up_no_destroy) {
       group->health().abort(Error(DDP_ERROR_ABORTED, "rank 1 had enough"));
     } else {
       placed->model->begin_backward(DDP_PASS_REDUCE);
-      for (int32_t i = placed->size(); i-- > 0;) placed->model->pass().mark_ready(i, placed->stream());
+      placed->mark();
       marked = true;
-      expect_contains(expect_error(DDP_ERROR_ABORTED, [&] { placed->model->end_backward(placed->stream()); }), "had enough");
+      expect_error(DDP_ERROR_ABORTED, [&] { placed->model->end_backward(placed->stream()); }, {"had enough"});
     }
     const int64_t ms = ms_of([&] {
       adam.reset();
-      placed.reset();
+      placed->destroy();
       group->close();
       group.reset();
     });
@@ -275,5 +270,3 @@ ddp_case(max_ctas_come_to_nccl_and_are_equal) {
     expect_refused("local://ctas", options, DDP_ERROR_MISMATCH, "nccl_max_ctas 2");
   });
 }
-
-}  // namespace

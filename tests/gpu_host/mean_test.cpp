@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and means over the ranks of tensors on a GPU are those of tensors in host memory wherever both are exact: collectives
 // and passes, every type, also where the sum of F16 would not fit although the mean does.
-#include <cstring>
 
-#include "core/float16.hpp"
 #include "model/uneven.hpp"
-#include "support/gpu_world.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<std::byte> made(ddp_dtype dtype, const std::vector<double>& numbers) {
   std::vector<std::byte> bytes(numbers.size() * static_cast<size_t>(dtype_size(dtype)));
@@ -151,5 +145,3 @@ ddp_case(sixteen_bits_may_be_added_as_f32) {
   });
   FakeGpus::expect_clean();
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A short training in which one rank ends, stays or fails in the k-th of its calls of NCCL, for every k: the others come to
 // an end soon, know who it was, and have the parameters of one step, not of two.
-#include <algorithm>
-#include <cstdlib>
 
 #include "gpu_host/swept_training.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 /// Names of NCCL's calls on a device, in order.
 std::vector<std::string> nccl_calls(int device) {
@@ -222,5 +217,3 @@ ddp_case(any_call_of_nccl_may_fail) {
       if (!releases(what) && !stays) expect_equal(fake_gpu::live().total(), int64_t{0}, what + ": what is left");
     });
 }
-
-}  // namespace

@@ -1,84 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded steps and steps within a pass, on GPUs of several ranks, with tensors of all types on the GPU or in both memories:
-// void passes, gradients that are not finite, norms, failures, and what they cost. That all of them have the bits of host
-// memory is in conformance/fused_test.cpp.
-#include <cmath>
-#include <limits>
+// norms, failures, and what they cost. That all of them have the bits of host memory, void passes, and gradients that are
+// not finite are in conformance/fused_test.cpp.
 
-#include "model/gradients.hpp"
 #include "optim/ema.hpp"
-#include "support/group_paths.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
-Ways ways_of(Home home, bool shard, bool in_backward = false, bool master_weights = false) {
-  Ways ways;
-  ways.home = home;
-  ways.shapes = kMixedShapes;
-  ways.dtypes = kMixedDtypes;
-  ways.first_bucket_bytes = 4'000;
-  ways.bucket_bytes = 16'000;
-  ways.owned_grads = false;
+Ways ways_of(Home home, bool shard, bool in_backward = false) {
+  Ways ways = mixed_ways(home);
   ways.unused = DDP_UNUSED_ERROR;
   ways.shard = shard;
   ways.in_backward = in_backward;
-  ways.master_weights = master_weights;
   return ways;
 }
 
 void train(Training& world, int step) { world.train(world.group.rank(), step); }
 
 void on_two_gpus(const std::function<void(group::Group&, int)>& body) { run_on(Path::kGpu, 2, body); }
-
-ddp_case(a_void_pass_is_taken_back_everywhere) {
-  for (const bool shard : {false, true})
-    for (const Home home : {Home::kGpu, Home::kBoth})
-      on_two_gpus([&](group::Group& group, int rank) {
-        Training world(group, Rule::kAdamW, ways_of(home, shard, true, true));
-        Training other(group, Rule::kAdamW, ways_of(home, false, false, true));
-        for (int step = 0; step < 5; ++step) {
-          const std::string before = world.bytes();
-          if (step == 1 || step == 3) {
-            world.fill(rank, step);
-            const std::set<int32_t> missing = rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{};
-            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, missing); }),
-                            "rank 1 did not mark \"p0\"");
-            expect(world.bytes() == before, "the parameters are as before the pass");
-            continue;
-          }
-          train(world, step);
-          train(other, step);
-          expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
-        }
-      });
-}
-
-ddp_case(gradients_that_are_not_finite_are_met_alike) {
-  for (const bool shard : {false, true})
-    for (const Home home : {Home::kGpu, Home::kBoth})
-      on_two_gpus([&](group::Group& group, int rank) {
-        for (const ddp_nonfinite nonfinite : {DDP_NONFINITE_SKIP, DDP_NONFINITE_FAIL}) {
-          Ways ways = ways_of(home, shard);
-          ways.nonfinite = nonfinite;
-          Training world(group, Rule::kAdamW, ways);
-          train(world, 0);
-          const std::string before = world.bytes();
-          world.fill(rank, 1);
-          if (rank == 1) world.set_grad(7, 1024, std::numeric_limits<double>::quiet_NaN());
-          world.reduce();
-          if (nonfinite == DDP_NONFINITE_SKIP)
-            world.step();
-          else
-            expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.step(); }), "\"p7\"");
-          expect(world.bytes() == before, "no value has changed");
-          expect_equal(world.optimizer->step_count(), int64_t{1}, "steps");
-          expect_equal(world.optimizer->skipped_count(), int64_t{nonfinite == DDP_NONFINITE_SKIP ? 1 : 0}, "skipped");
-        }
-      });
-}
 
 ddp_case(norms_of_slices_are_those_of_the_whole) {
   for (const Home home : {Home::kGpu, Home::kBoth})
@@ -93,37 +32,35 @@ ddp_case(norms_of_slices_are_those_of_the_whole) {
     });
 }
 
-ddp_case(steps_and_averages_after_a_failure_change_nothing) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    Training world(group, Rule::kAdamW, ways_of(Home::kGpu, false));
-    optim::Ema ema(world.model, {0.5});
-    train(world, 0);
-    ema.update(world.stream());
-    train(world, 1);
-    const std::string before = world.bytes(), state = world.state();
-    const auto averages = world.read(ema.state_tensors()[0].tensor);
-    world.pass(rank, 2);
-    group.barrier();
-    // The group breaks between the call of a step and the work that it enqueued.
-    fake_gpu::pause(world.stream());
-    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
-    wait_until([&] {
-      try {
-        group.health().check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
-    world.optimizer->prepare_blocks();
-    for (size_t k = 0; k < world.size(); ++k) world.optimizer->update_block(static_cast<int32_t>(k), 0, world.count(k));
-    world.optimizer->flush(world.stream());
-    ema.update(world.stream());
-    fake_gpu::resume(world.stream());
-    expect(world.bytes() == before, "no value has changed");
-    expect(world.state() == state, "no state has changed");
-    expect(world.read(ema.state_tensors()[0].tensor) == averages, "no average has changed");
+ddp_ranks_case(run_on_gpus, steps_and_averages_after_a_failure_change_nothing, 2) {
+  Training world(group, Rule::kAdamW, ways_of(Home::kGpu, false));
+  optim::Ema ema(world.model, {0.5});
+  train(world, 0);
+  ema.update(world.stream());
+  train(world, 1);
+  const std::string before = world.bytes(), state = world.state();
+  const auto averages = world.read(ema.state_tensors()[0].tensor);
+  world.pass(rank, 2);
+  group.barrier();
+  // The group breaks between the call of a step and the work that it enqueued.
+  fake_gpu::pause(world.stream());
+  if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
+  wait_until([&] {
+    try {
+      group.health().check_usable();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   });
+  world.optimizer->prepare_blocks();
+  for (size_t k = 0; k < world.size(); ++k) world.optimizer->update_block(static_cast<int32_t>(k), 0, world.count(k));
+  world.optimizer->flush(world.stream());
+  ema.update(world.stream());
+  fake_gpu::resume(world.stream());
+  expect(world.bytes() == before, "no value has changed");
+  expect(world.state() == state, "no state has changed");
+  expect(world.read(ema.state_tensors()[0].tensor) == averages, "no average has changed");
 }
 
 ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {
@@ -144,5 +81,3 @@ ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {
       group.barrier();
     });
 }
-
-}  // namespace

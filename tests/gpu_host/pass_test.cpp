@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes of models whose gradients are on a GPU, or some of them. Their meaning is that of the CPU; here are the properties
 // that is different: streams, the host that does not wait, races that the fake would find.
-#include <numeric>
-#include <random>
 
 #include "model/model.hpp"
 #include "model/uneven.hpp"
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
 
 enum class Memory { kOwned, kPrivate, kMixed };
 
 ddp_model_options gpu_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 4'000;
-  options.bucket_bytes = 20'000;
-  options.reduce = DDP_AVERAGE;
-  return options;
+  return {.first_bucket_bytes = 4'000, .bucket_bytes = 20'000, .reduce = DDP_AVERAGE};
 }
 
 /// Whole numbers, so that every order of adding gives one sum.
@@ -176,22 +167,18 @@ ddp_case(one_rank_needs_no_nccl_and_launches_nothing) {
   FakeGpus::expect_clean();
 }
 
-ddp_case(a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on) {
-  run_on_gpus(3, [&](group::Group& group, int rank) {
-    GpuModel world(group, rank, Memory::kPrivate);
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p)
-      if (rank != 1 || p != 4) world.produce(0, p, world.compute.get());
-    const std::string text = expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.compute.get()); });
-    expect_contains(text, "rank 1");
-    expect_contains(text, "\"p4\"");
-    world.compute.synchronize();
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = 0; p < kShapes.size(); ++p) world.produce(1, p, world.compute.get());
-    world.model->end_backward(world.compute.get());
-    world.expect_mean(3, 1, 3, "the pass after it");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, a_missing_gradient_is_named_on_every_rank_and_the_group_goes_on, 3) {
+  GpuModel world(group, rank, Memory::kPrivate);
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    if (rank != 1 || p != 4) world.produce(0, p, world.compute.get());
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(world.compute.get()); }, {"rank 1", "\"p4\""});
+  world.compute.synchronize();
+  world.model->begin_backward(DDP_PASS_REDUCE);
+  for (size_t p = 0; p < kShapes.size(); ++p) world.produce(1, p, world.compute.get());
+  world.model->end_backward(world.compute.get());
+  world.expect_mean(3, 1, 3, "the pass after it");
+  group.barrier();
 }
 
 ddp_case(what_nobody_used_is_left_as_it_was) {
@@ -218,27 +205,24 @@ ddp_case(what_nobody_used_is_left_as_it_was) {
   }
 }
 
-ddp_case(weights_and_skipped_ranks_count_as_on_the_cpu) {
-  run_on_gpus(3, [&](group::Group& group, int rank) {
-    ddp_model_options options = gpu_model_options();
-    options.divisor = DDP_DIVISOR_WEIGHTS;
-    GpuModel world(group, rank, Memory::kOwned, options);
-    if (rank == 2) {
-      skip_backward(*world.model, world.compute.get());
-    } else {
-      set_weight(*world.model, rank == 0 ? 1 : 3);
-      world.model->begin_backward(DDP_PASS_REDUCE);
-      for (size_t p = 0; p < kShapes.size(); ++p) world.produce(0, p, world.compute.get());
-      world.model->end_backward(world.compute.get());
-    }
-    for (size_t p = 0; p < kShapes.size(); ++p) {
-      const std::vector<float> got = world.read_grad(p);
-      for (int64_t i = 0; i < kShapes[p]; ++i)
-        expect_equal(got[static_cast<size_t>(i)], (gradient(0, 0, p, i) + 3 * gradient(1, 0, p, i)) / 4,
-                     "the weighted mean");
-    }
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, weights_and_skipped_ranks_count_as_on_the_cpu, 3) {
+  ddp_model_options options = gpu_model_options();
+  options.divisor = DDP_DIVISOR_WEIGHTS;
+  GpuModel world(group, rank, Memory::kOwned, options);
+  if (rank == 2) {
+    skip_backward(*world.model, world.compute.get());
+  } else {
+    set_weight(*world.model, rank == 0 ? 1 : 3);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    for (size_t p = 0; p < kShapes.size(); ++p) world.produce(0, p, world.compute.get());
+    world.model->end_backward(world.compute.get());
+  }
+  for (size_t p = 0; p < kShapes.size(); ++p) {
+    const std::vector<float> got = world.read_grad(p);
+    for (int64_t i = 0; i < kShapes[p]; ++i)
+      expect_equal(got[static_cast<size_t>(i)], (gradient(0, 0, p, i) + 3 * gradient(1, 0, p, i)) / 4, "the weighted mean");
+  }
+  group.barrier();
 }
 
 ddp_case(a_rank_that_skips_takes_part_in_the_mean_by_the_world) {
@@ -264,29 +248,24 @@ ddp_case(a_rank_that_skips_takes_part_in_the_mean_by_the_world) {
   }
 }
 
-ddp_case(sixteen_bits_on_the_wire_halve_what_travels) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    GpuStream stream(rank);
-    GpuArray value(rank, 4096 * 4), grad(rank, 4096 * 4), fresh(rank, 4096 * 4);
-    model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), gpu_model_options());
-    const Tensor lent = grad.tensor(group, DDP_F32);
-    value.poke(std::vector<float>(4096, 0));
-    model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
-    model.set_hook(parts::Hook::sent_as(DDP_BF16));
-    model.commit(stream.get());
-    std::vector<float> data(4096);
-    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(static_cast<int>(i % 64) * (rank + 1));
-    fresh.poke(data);
-    model.begin_backward(DDP_PASS_REDUCE);
-    write_on(stream.get(), fresh, grad.data());
-    model.pass().mark_ready(0, stream.get());
-    model.end_backward(stream.get());
-    const std::vector<float> got = read_on(stream, rank, grad.data(), 4096);
-    for (size_t i = 0; i < got.size(); ++i)
-      expect_equal(got[i], static_cast<float>(i % 64) * 1.5F, "the mean, exact in BF16");
-    expect_contains(model.pass().describe_plan(), "sent as BF16");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, sixteen_bits_on_the_wire_halve_what_travels, 2) {
+  GpuStream stream(rank);
+  GpuArray value(rank, 4096 * 4), grad(rank, 4096 * 4), fresh(rank, 4096 * 4);
+  model::Model model(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), gpu_model_options());
+  const Tensor lent = grad.tensor(group, DDP_F32);
+  value.poke(std::vector<float>(4096, 0));
+  model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
+  model.set_hook(parts::Hook::sent_as(DDP_BF16));
+  model.commit(stream.get());
+  std::vector<float> data(4096);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(static_cast<int>(i % 64) * (rank + 1));
+  fresh.poke(data);
+  model.begin_backward(DDP_PASS_REDUCE);
+  write_on(stream.get(), fresh, grad.data());
+  model.pass().mark_ready(0, stream.get());
+  model.end_backward(stream.get());
+  const std::vector<float> got = read_on(stream, rank, grad.data(), 4096);
+  for (size_t i = 0; i < got.size(); ++i) expect_equal(got[i], static_cast<float>(i % 64) * 1.5F, "the mean, exact in BF16");
+  expect_contains(model.pass().describe_plan(), "sent as BF16");
+  group.barrier();
 }
-
-}  // namespace

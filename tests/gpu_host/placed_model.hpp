@@ -1,20 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose parameters are where the test wants them, in host memory or on a fake GPU; a second one of the same seed in
+// A model (support/training.hpp) of every type where the test wants it, for operations between its passes; a second one in
 // host memory is its oracle.
 #pragma once
 
-#include <cstring>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
-#include "model/model.hpp"
-#include "optim/optimizer.hpp"
-#include "support/gpu_world.hpp"
-#include "unit/optim/oracle.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 
@@ -42,123 +32,48 @@ inline std::shared_ptr<group::Group> lone_group() {
   return group::Group::create("local://alone", options);
 }
 
-struct Placed {
-  ddp_dtype dtype;
-  int64_t count;
-  Home home = Home::kGpu;
+/// A model of all types without an optimizer.
+inline Ways placed_ways(Home home, ddp_unused unused = DDP_UNUSED_ALLOW) {
+  Ways ways = mixed_ways(home);
+  ways.unused = unused;
+  ways.is_stepped = false;
+  return ways;
+}
+
+struct OfGroup {
+  std::shared_ptr<group::Group> kept;  // goes after the model
 };
 
-/// All types; more than one block of a norm, one element, none.
-inline std::vector<Placed> all_types(Home home) {
-  return {{DDP_F32, 3000, home}, {DDP_F64, 13, home}, {DDP_F16, 1500, home}, {DDP_BF16, 2049, home},
-          {DDP_F32, 1, home},    {DDP_F32, 0, home},  {DDP_BF16, 5, home},   {DDP_F64, 1025, home}};
-}
-inline std::vector<Placed> mixed_homes() {
-  std::vector<Placed> placed = all_types(Home::kGpu);
-  for (size_t i = 0; i < placed.size(); i += 3) placed[i].home = Home::kHost;
-  return placed;
-}
+struct PlacedModel : OfGroup, Training {
+  PlacedModel(group::Group& of, Home home, ddp_unused unused = DDP_UNUSED_ERROR) : Training(of, placed_ways(home, unused)) {}
+  /// Of a group of its own.
+  explicit PlacedModel(const Ways& asked) : OfGroup{lone_group()}, Training(*kept, asked) {}
+  explicit PlacedModel(Home home) : PlacedModel(placed_ways(home)) {}
 
-class PlacedModel {
- public:
-  PlacedModel(std::shared_ptr<group::Group> group, const std::vector<Placed>& placed, ddp_unused unused = DDP_UNUSED_ALLOW)
-      : group_(std::move(group)) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = 4'000;
-    options.bucket_bytes = 16'000;
-    options.unused = unused;
-    model = std::make_shared<model::Model>(group_, options);
-    for (const Placed& each : placed)
-      if (each.home == Home::kGpu && stream_ == nullptr)
-        stream_ = std::make_unique<gpu::Stream>(group_->gpu().device(), gpu::Stream::Priority::kNormal);
-    for (size_t i = 0; i < placed.size(); ++i) {
-      const Tensor value = lend(placed[i]), grad = lend(placed[i]);
-      write(value, random_bytes(value.dtype, value.count, 2.0, 50 + i));
-      model->add_parameter("p" + std::to_string(i), value, &grad);
-    }
-    if (stream() != nullptr) gpu().synchronize(stream());  // rank 0's values are to be there
-    model->commit(stream());
-  }
-  ~PlacedModel() { model->close(); }
-
-  std::shared_ptr<model::Model> model;
-
-  [[nodiscard]] void* stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
-  [[nodiscard]] const gpu::Device& gpu() const { return group_->gpu().device(); }
+  [[nodiscard]] const gpu::Device& gpu() const { return group.gpu().device(); }
   [[nodiscard]] int32_t size() const { return model->table().parameter_count(); }
   [[nodiscard]] const Tensor& value(int32_t i) const { return model->table().parameter(i).value; }
   [[nodiscard]] const Tensor& grad(int32_t i) const { return model->table().parameter(i).grad; }
-
-  static PlacedBytes random_bytes(ddp_dtype dtype, int64_t count, double scale, uint64_t seed) {
-    PlacedBytes bytes(static_cast<size_t>(count * dtype_size(dtype)));
-    std::mt19937_64 random(seed);
-    std::uniform_real_distribution<double> numbers(-scale, scale);
-    for (int64_t i = 0; i < count; ++i) set_element(dtype, bytes.data(), static_cast<size_t>(i), numbers(random));
-    return bytes;
+  [[nodiscard]] std::vector<PlacedBytes> contents() const {
+    std::vector<PlacedBytes> all;
+    for (int32_t i = 0; i < size(); ++i) all.push_back(read(value(i)));
+    return all;
   }
-  /// As the program would: in the order of its stream. The bytes are in use until that is done.
-  void write(const Tensor& tensor, const PlacedBytes& bytes) const {
-    if (bytes.empty()) return;
-    if (!tensor.is_on_gpu()) return static_cast<void>(std::memcpy(tensor.data, bytes.data(), bytes.size()));
-    tensor.device->copy(tensor.data, bytes.data(), tensor.bytes(), stream());
-    gpu().synchronize(stream());
-  }
-  [[nodiscard]] PlacedBytes read(const Tensor& tensor) const {
-    PlacedBytes bytes(static_cast<size_t>(tensor.bytes()));
-    if (bytes.empty()) return bytes;
-    if (tensor.is_on_gpu()) {
-      tensor.device->copy(bytes.data(), tensor.data, tensor.bytes(), stream());
-      gpu().synchronize(stream());
-    } else {
-      std::memcpy(bytes.data(), tensor.data, bytes.size());
-    }
-    return bytes;
-  }
-  void fill_grads(uint64_t step, double scale = 1.0) const {
-    for (int32_t i = 0; i < size(); ++i)
-      write(grad(i), random_bytes(grad(i).dtype, grad(i).count, scale, 1000 * step + static_cast<uint64_t>(i)));
+  void fill_grads(int step, double largest = 1.0) const {
+    for (size_t k = 0; k < Training::size(); ++k)
+      fill(k, [&](size_t p, int64_t i) { return largest * gradient(0, step, p, i) / 10.5; });
   }
   /// Whole numbers that differ by rank, so that sums over ranks are exact in every type.
   void fill_whole_grads(int rank, int step) const {
-    for (int32_t p = 0; p < size(); ++p) {
-      PlacedBytes bytes(static_cast<size_t>(grad(p).bytes()));
-      for (int64_t i = 0; i < grad(p).count; ++i)
-        set_element(grad(p).dtype, bytes.data(), static_cast<size_t>(i),
-                    static_cast<double>((i * 7 + p * 13 + step * 29 + rank * 5) % 31 - 15));
-      write(grad(p), bytes);
-    }
+    for (size_t k = 0; k < Training::size(); ++k)
+      fill(k, [&](size_t p, int64_t i) { return whole_gradient(rank, step, p, i); });
   }
-  /// A REDUCE pass in which all but `missing` are marked.
-  void pass(int32_t missing = -1) const {
-    model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t i = size(); i-- > 0;)
-      if (i != missing) model->pass().mark_ready(i, stream());
-    model->end_backward(stream());
+  void pass() const { reduce(); }
+  /// Leaves the memory of the program alone.
+  void destroy() {
+    model->close();
+    model.reset();
   }
-  void set_grad_element(int32_t i, size_t element, double number) const {
-    PlacedBytes bytes = read(grad(i));
-    set_element(grad(i).dtype, bytes.data(), element, number);
-    write(grad(i), bytes);
-  }
-
- private:
-  Tensor lend(const Placed& placed) {
-    const int64_t bytes = placed.count * dtype_size(placed.dtype);
-    if (placed.home == Home::kHost) {
-      host_.emplace_back(static_cast<size_t>(bytes));
-      return flat_tensor(host_.back().data(), placed.dtype, placed.count);
-    }
-    device_.emplace_back(group_->gpu().device(), bytes, "a test's tensor");
-    Tensor tensor = flat_tensor(device_.back().data(), placed.dtype, placed.count);
-    tensor.device_index = group_->gpu().device().index();
-    group_->gpu().bind(tensor, "a test's tensor");
-    return tensor;
-  }
-
-  std::shared_ptr<group::Group> group_;
-  std::unique_ptr<gpu::Stream> stream_;
-  std::vector<PlacedBytes> host_;
-  std::vector<gpu::Array> device_;
 };
 
 /// Values, gradients and, if there are optimizers, state and fields of both are the same bits.

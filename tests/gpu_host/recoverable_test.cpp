@@ -2,19 +2,13 @@
 // Ranks with models on GPUs continue when one has died: with the values of a training in which it had left in good order, at
 // the addresses of before; and new ones join. Ranks are threads, and one dies by giving up its group. What cannot be
 // recovered there is refused.
-#include <array>
 
 #include "checkpoint/keep.hpp"
-#include "core/attempt.hpp"
 #include "gpu_host/recoverable_trainee.hpp"
 #include "group/recovery.hpp"
-#include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kSize = 3;
 
@@ -84,11 +78,12 @@ void step_without_device(RecoverableTrainee& t, int rank, std::atomic<int>& in_p
 }
 
 void expect_broken_pass(RecoverableTrainee& t, Death death) {
-  const std::string text = expect_error(DDP_ERROR_ABORTED, [&] {
-    if (death == Death::kInThePass) t.model->pass().mark_ready(0, t.at());
-    t.model->end_backward(t.at());
-  });
-  expect_contains(text, "dies");
+  expect_error(DDP_ERROR_ABORTED,
+               [&] {
+                 if (death == Death::kInThePass) t.model->pass().mark_ready(0, t.at());
+                 t.model->end_backward(t.at());
+               },
+               {"dies"});
 }
 
 /// Two steps of three ranks, the last of which dies, perhaps in the third; two steps of those that are left.
@@ -213,10 +208,11 @@ void grow_and_shrink(const RecoverableWay& way) {
     if (number == 0) stands = true;
     if (!is_new) {
       int step = 2;
-      const std::string why = expect_error(DDP_ERROR_ABORTED, [&] {
-        for (;;) t.step(step++, group->rank());
-      });
-      expect_contains(why, "new rank");
+      expect_error(DDP_ERROR_ABORTED,
+                   [&] {
+                     for (;;) t.step(step++, group->rank());
+                   },
+                   {"new rank"});
       static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
     }
     expect_equal(group->size(), kSize, "all are there");
@@ -291,7 +287,7 @@ ddp_case(a_captured_pass_is_refused) {
     expect(fake_gpu::begin_capture(t.at(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
     t.model->begin_backward(DDP_PASS_REDUCE);
     for (size_t p = kParameters; p-- > 0;) t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
-    expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { t.model->end_backward(t.at()); }), "recoverable = 1");
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { t.model->end_backward(t.at()); }, {"recoverable = 1"});
     std::string why;
     static_cast<void>(fake_gpu::end_capture(t.at(), &why));
     group->barrier();
@@ -306,8 +302,5 @@ ddp_case(what_cannot_be_recovered_is_refused) {
   ddp_group_options lent = recoverable();
   lent.nccl_comm = &lent;
   const Folder folder;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }),
-                  "nccl_comm");
+  expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(meet(folder, 0, 1, lent, 0)); }, {"nccl_comm"});
 }
-
-}  // namespace

@@ -3,15 +3,6 @@
 // oracle. Gradients are whole numbers whose means are exact for 1, 2 and 3 ranks.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "model/optimizer_slot.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
@@ -42,10 +33,7 @@ struct RecoverableTrainee {
   RecoverableTrainee(std::shared_ptr<group::Group> of, const RecoverableWay& way, int32_t gpu)
       : group(std::move(of)), device(gpu) {
     if (device >= 0) stream.emplace(device);
-    ddp_model_options options{};
-    options.first_bucket_bytes = 4'000;
-    options.bucket_bytes = 100'000;
-    options.own_values = way.own_values ? 1 : 0;
+    ddp_model_options options{.first_bucket_bytes = 4'000, .bucket_bytes = 100'000, .own_values = way.own_values ? 1 : 0};
     model = std::make_shared<model::Model>(group, options);
     for (size_t p = 0; p < kParameters; ++p) {
       const std::vector<float> first(static_cast<size_t>(kCounts[p]), 1);

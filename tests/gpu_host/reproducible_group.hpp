@@ -2,11 +2,6 @@
 // Groups with the option `reproducible`, and numbers that show in which order they were added.
 #pragma once
 
-#include <cmath>
-#include <cstring>
-#include <random>
-#include <vector>
-
 #include "support/gpu_world.hpp"
 #include "unit/optim/oracle.hpp"
 

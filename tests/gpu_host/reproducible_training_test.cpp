@@ -2,10 +2,7 @@
 // The group option `reproducible`: a model trained on GPUs is the model trained in host memory, bit for bit: parameters,
 // gradients and the optimizer's state.
 #include "gpu_host/reproducible_trainee.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 constexpr ddp_dtype kFloats[] = {DDP_F32, DDP_F16, DDP_BF16};
 
@@ -99,5 +96,3 @@ ddp_case(passes_allocate_nothing) {
   });
   FakeGpus::expect_correct();
 }
-
-}  // namespace

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several groups whose collectives run on one GPU: they run in one order on all ranks, and hosts that use the groups in
 // different orders find out.
-#include <cstdlib>
 
 #include "gpu_host/small_model.hpp"
-#include "group/gpu.hpp"
 #include "group/split.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
 
 constexpr const char* kVariable = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
@@ -118,9 +113,7 @@ ddp_case(a_call_that_comes_at_another_point_of_a_pass_is_a_mismatch) {
     world.model.begin_backward(DDP_PASS_REDUCE);
     if (rank == 0) world.model.pass().mark_ready(0, world.stream.get());
     const auto call = [&] { second.all_reduce(sum.tensor(second, DDP_F32), DDP_SUM, stream.get()); };
-    const std::string text = expect_error(DDP_ERROR_DIFFERENT_CALLS, call);
-    expect_contains(text, "different orders");
-    expect_contains(text, "all-reduce");
+    expect_error(DDP_ERROR_DIFFERENT_CALLS, call, {"different orders", "all-reduce"});
     first.health().abort(Error(DDP_ERROR_ABORTED, "that was it"));
   });
 }
@@ -138,8 +131,7 @@ ddp_case(passes_that_mark_in_different_orders_are_a_mismatch) {
     SmallGpuModel& late = rank == 0 ? b : a;
     for (SmallGpuModel* const each : {&a, &b}) each->model.begin_backward(DDP_PASS_REDUCE);
     for (SmallGpuModel* const each : {&early, &late}) each->model.pass().mark_ready(0, each->stream.get());
-    expect_contains(expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { a.model.end_backward(a.stream.get()); }),
-                    "different orders");
+    expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] { a.model.end_backward(a.stream.get()); }, {"different orders"});
     ++told;
     wait_until([&] { return told == 2; });
     second->health().abort(Error(DDP_ERROR_ABORTED, "that was it"));
@@ -242,9 +234,7 @@ ddp_case(a_second_group_is_refused_where_nccl_keeps_no_order) {
       world.pass();
       {
         const auto second = group::split_group(first, {0, rank}, first.options());
-        const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { second->gpu().connect(); });
-        expect_contains(text, each.text);
-        expect_contains(text, "NCCL_LAUNCH_ORDER_IMPLICIT=1");
+        expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { second->gpu().connect(); }, {each.text, "NCCL_LAUNCH_ORDER_IMPLICIT=1"});
         second->barrier();
       }
       world.pass();
@@ -285,5 +275,3 @@ ddp_case(a_new_group_may_come_beside_one_that_broke) {
 }
 
 ddp_before_cases(setenv(kVariable, "1", 1));
-
-}  // namespace

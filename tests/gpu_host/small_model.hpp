@@ -27,11 +27,7 @@ struct SmallGpuModel {
     model.add_parameter("w", value.tensor(group, DDP_F32), &lent);
     model.commit(stream.get());
   }
-  static ddp_model_options options() {
-    ddp_model_options made{};
-    made.first_bucket_bytes = made.bucket_bytes = 1 << 20;
-    return made;
-  }
+  static ddp_model_options options() { return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20}; }
   void pass() {
     model.begin_backward(DDP_PASS_REDUCE);
     write_on(stream.get(), fresh, grad.data());

@@ -2,15 +2,10 @@
 // Page-locked host memory that messages share: a block is used again when its copy is done, and not before.
 #include "device/gpu/staging.hpp"
 
-#include <array>
-#include <thread>
-
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
 
 using namespace ddp;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kBytes = 1000;
 
@@ -53,8 +48,7 @@ ddp_case(a_block_is_used_again_once_its_copy_is_done) {
     expect_equal(fake_gpu::live().pinned, int64_t{2}, "no third was made");
     expect(alone.take(kBytes * 1000).data() != busy, "another size has blocks of its own");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
@@ -63,13 +57,13 @@ ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
     fake_gpu::pause(alone.stream.get());
     for (int32_t at = 0; at < gpu::Staging::kMostBusy; ++at) leave_busy(alone);
     std::atomic<int> looks{0};
-    expect_contains(expect_error(DDP_ERROR_ABORTED,
-                                 [&] {
-                                   static_cast<void>(alone.staging->take(kBytes, [&] {
-                                     if (++looks == 10) throw Error(DDP_ERROR_ABORTED, "the group broke");
-                                   }));
-                                 }),
-                    "the group broke");
+    expect_error(DDP_ERROR_ABORTED,
+                 [&] {
+                   static_cast<void>(alone.staging->take(kBytes, [&] {
+                     if (++looks == 10) throw Error(DDP_ERROR_ABORTED, "the group broke");
+                   }));
+                 },
+                 {"the group broke"});
     std::thread resumes([&] {
       wait_until([&] { return looks > 20; });
       fake_gpu::resume(alone.stream.get());
@@ -78,8 +72,7 @@ ddp_case(a_host_that_is_far_ahead_of_its_stream_waits) {
     resumes.join();
     expect_equal(fake_gpu::live().pinned, int64_t{gpu::Staging::kMostBusy}, "no further block was made");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(a_block_outlives_its_group) {
@@ -97,15 +90,14 @@ ddp_case(a_block_outlives_its_group) {
     }
     expect_equal(fake_gpu::live().pinned, int64_t{0}, "freed by the last one that used it");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
 
 ddp_case(memory_that_is_refused_is_named_and_can_be_had_later) {
   Alone alone;
   fake_gpu::inject({"host_alloc", 1, 1, DDP_GPU_OUT_OF_MEMORY});
-  expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { static_cast<void>(alone.take(100'000)); }),
-                  "131072 bytes of page-locked memory");
+  expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { static_cast<void>(alone.take(100'000)); },
+               {"131072 bytes of page-locked memory"});
   static_cast<void>(alone.take(100'000));
 }
 
@@ -124,8 +116,5 @@ ddp_case(a_block_whose_copy_has_no_event_is_not_used_again) {
     alone.stream.synchronize();
     expect(alone.take().data() != first, "another");
   }
-  FakeGpus::expect_correct();
-  FakeGpus::expect_nothing_left();
+  FakeGpus::expect_clean();
 }
-
-}  // namespace

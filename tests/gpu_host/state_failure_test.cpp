@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of a checkpoint when the GPU fails in the middle: all ranks know, the old file is whole, nothing is left
 // behind.
-#include <atomic>
-#include <functional>
 
-#include "group/gpu.hpp"
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Runs `body` on `size` ranks with the n-th call of each function failing on rank 0, until none fails any more. All ranks
 /// must know.
@@ -114,14 +108,10 @@ ddp_case(what_did_not_arrive_on_the_gpu_is_an_error_of_the_load) {
     fault.device = 1;
     if (rank == 1) fake_gpu::inject(fault);
     group.barrier();
-    const std::string text = expect_error(DDP_ERROR_INTERNAL, [&] { state.load(folder.file("a")); });
-    expect_contains(text, "on rank 1");
-    expect_contains(text, "partly overwritten");
+    expect_error(DDP_ERROR_INTERNAL, [&] { state.load(folder.file("a")); }, {"on rank 1", "partly overwritten"});
     group.barrier();  // the group is whole
     state.load(folder.file("a"));
     state.expect_filled(1, "the next load");
     group.barrier();
   });
 }
-
-}  // namespace

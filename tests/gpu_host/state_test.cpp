@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of models on GPUs: the same file as from host memory, read into either, with moments that are on the GPU, also
 // in parts.
-#include <thread>
 
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/gpu_checkpoint.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
 
@@ -124,5 +120,3 @@ ddp_case(a_part_is_loaded_and_one_rank_loads_alone) {
     group.barrier();
   });
 }
-
-}  // namespace

@@ -3,15 +3,9 @@
 // come to.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <mutex>
-#include <utility>
-
 #include "checkpoint/state.hpp"
 #include "gpu_host/small_model.hpp"
 #include "model/optimizer_slot.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/own_threads.hpp"
@@ -104,10 +98,7 @@ class SweptRank {
 
  private:
   static ddp_model_options options(const SweptWay& way) {
-    ddp_model_options made{};
-    made.own_values = way.own ? 1 : 0;
-    made.first_bucket_bytes = made.bucket_bytes = 8'000;
-    return made;
+    return {.first_bucket_bytes = 8'000, .bucket_bytes = 8'000, .own_values = way.own ? 1 : 0};
   }
   int rank_;
   bool is_lent_;

@@ -4,11 +4,8 @@
 #include "model/average.hpp"
 #include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
+#include "support/check.hpp"
 #include "support/mixed_model.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
   for (const char* function : {"copy_bytes", "hash"}) {
@@ -39,29 +36,27 @@ ddp_case(a_rank_whose_gpu_fails_inside_ends_the_group_for_all) {
   }
 }
 
-ddp_case(an_average_that_breaks_off_changes_no_parameter) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    MixedModel world(group, rank, Place::kGpu);
-    world.model->commit(world.compute.get());
-    world.compute.synchronize();
-    world.fill(rank, 3);
-    group.barrier();
-    fake_gpu::pause(group.channels().first().gpu()->stream());
-    average_parameters(*world.model, world.compute.get());
-    group.barrier();  // or rank 1 may get the report of the end inside the call
-    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
-    wait_until([&] {
-      try {
-        group.health().check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
-    fake_gpu::resume(group.channels().first().gpu()->stream());
-    world.compute.synchronize();
-    world.expect_filled(rank, 3, "as before");
+ddp_ranks_case(run_on_gpus, an_average_that_breaks_off_changes_no_parameter, 2) {
+  MixedModel world(group, rank, Place::kGpu);
+  world.model->commit(world.compute.get());
+  world.compute.synchronize();
+  world.fill(rank, 3);
+  group.barrier();
+  fake_gpu::pause(group.channels().first().gpu()->stream());
+  average_parameters(*world.model, world.compute.get());
+  group.barrier();  // or rank 1 may get the report of the end inside the call
+  if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
+  wait_until([&] {
+    try {
+      group.health().check_usable();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   });
+  fake_gpu::resume(group.channels().first().gpu()->stream());
+  world.compute.synchronize();
+  world.expect_filled(rank, 3, "as before");
 }
 
 ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
@@ -95,5 +90,3 @@ ddp_case(a_failure_behind_the_announcement_reaches_the_others) {
   fake_gpu::clear_faults();
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

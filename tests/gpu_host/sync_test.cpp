@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Making ranks equal, comparing and averaging them, when tensors are on GPUs, in host memory, or some here and some there.
 #include "core/hash.hpp"
-#include "device/gpu/device.hpp"
 #include "model/average.hpp"
-#include "model/model.hpp"
 #include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
 #include "optim/adam.hpp"
-#include "optim/rules.hpp"
+#include "support/check.hpp"
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(commit_gives_the_values_of_rank_0) {
   for (const int size : {1, 2, 3, 4})
@@ -53,44 +47,40 @@ ddp_case(buffers_come_from_the_root_whatever_it_is) {
   FakeGpus::expect_clean();
 }
 
-ddp_case(buffers_on_a_gpu_are_sent_without_waiting_for_it) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    MixedModel world(group, rank, Place::kGpu);
-    world.fill(rank, 1);
-    world.model->commit(world.compute.get());
-    sync_buffers(*world.model, 1, world.compute.get());
-    world.compute.synchronize();
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
-    fake_gpu::pause_device(rank);
-    for (int round = 0; round < 3; ++round) sync_buffers(*world.model, 1, world.compute.get());
-    expect(fake_gpu::pending_on_device(rank) > 0, "nothing has run yet");
-    group.barrier();
-    expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits of the host");
-    expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
-    group.barrier();
-    fake_gpu::resume_device(rank);
-    world.compute.synchronize();
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, buffers_on_a_gpu_are_sent_without_waiting_for_it, 2) {
+  MixedModel world(group, rank, Place::kGpu);
+  world.fill(rank, 1);
+  world.model->commit(world.compute.get());
+  sync_buffers(*world.model, 1, world.compute.get());
+  world.compute.synchronize();
+  group.barrier();
+  if (rank == 0) fake_gpu::clear_log();
+  group.barrier();
+  fake_gpu::pause_device(rank);
+  for (int round = 0; round < 3; ++round) sync_buffers(*world.model, 1, world.compute.get());
+  expect(fake_gpu::pending_on_device(rank) > 0, "nothing has run yet");
+  group.barrier();
+  expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits of the host");
+  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
+  group.barrier();
+  fake_gpu::resume_device(rank);
+  world.compute.synchronize();
+  group.barrier();
 }
 
-ddp_case(a_difference_is_named_wherever_it_lies) {
-  run_on_gpus(3, [&](group::Group& group, int rank) {
-    MixedModel world(group, rank, Place::kMixed);
+ddp_ranks_case(run_on_gpus, a_difference_is_named_wherever_it_lies, 3) {
+  MixedModel world(group, rank, Place::kMixed);
+  world.fill(0, 1);
+  world.model->commit(world.compute.get());
+  world.model->replicas().check(world.compute.get());
+  for (const std::string& name : world.names()) {
+    if (rank == 1) world.change(name);
+    expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); },
+                 {"\"" + name + "\" is different on rank 1"});
+    world.compute.synchronize();
     world.fill(0, 1);
-    world.model->commit(world.compute.get());
     world.model->replicas().check(world.compute.get());
-    for (const std::string& name : world.names()) {
-      if (rank == 1) world.change(name);
-      const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); });
-      expect_contains(text, "\"" + name + "\" is different on rank 1");
-      world.compute.synchronize();
-      world.fill(0, 1);
-      world.model->replicas().check(world.compute.get());
-    }
-  });
+  }
 }
 
 ddp_case(a_comparison_follows_the_stream_and_waits_once) {
@@ -104,8 +94,7 @@ ddp_case(a_comparison_follows_the_stream_and_waits_once) {
     group.barrier();
     if (rank == 0) fake_gpu::clear_log();
     group.barrier();
-    expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); }),
-                    "\"large\"");
+    expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); }, {"\"large\""});
     group.barrier();
     if (rank == 0) expect_equal(fake_gpu::host_waits(), int64_t{4}, "a copy and a stream on each rank");
     group.barrier();
@@ -128,8 +117,7 @@ ddp_case(replicas_that_drift_are_made_equal) {
       if (rank == 1) world.change("count");
       world.pass();
       if (size == 2) {
-        expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { world.pass(); }),
-                        "parameter \"small1\" differs between rank 0 and rank 1");
+        expect_error(DDP_ERROR_MISMATCH, [&] { world.pass(); }, {"parameter \"small1\" differs between rank 0 and rank 1"});
       } else {
         world.pass();
         world.compute.synchronize();
@@ -144,18 +132,16 @@ ddp_case(replicas_that_drift_are_made_equal) {
   }
 }
 
-ddp_case(the_hash_is_that_of_the_same_values_in_host_memory) {
-  run_on_gpus(1, [&](group::Group& group, int rank) {
-    std::vector<uint64_t> hashes;
-    for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
-      MixedModel world(group, rank, place);
-      world.fill(3, 4);
-      hashes.push_back(world.model->replicas().hash());
-      world.change("large");
-      expect(world.model->replicas().hash() != hashes.back(), "one changed element changes it");
-    }
-    expect(hashes[0] == hashes[1] && hashes[0] == hashes[2], "the same number");
-  });
+ddp_ranks_case(run_on_gpus, the_hash_is_that_of_the_same_values_in_host_memory, 1) {
+  std::vector<uint64_t> hashes;
+  for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
+    MixedModel world(group, rank, place);
+    world.fill(3, 4);
+    hashes.push_back(world.model->replicas().hash());
+    world.change("large");
+    expect(world.model->replicas().hash() != hashes.back(), "one changed element changes it");
+  }
+  expect(hashes[0] == hashes[1] && hashes[0] == hashes[2], "the same number");
 }
 
 ddp_case(a_rank_without_data_ends_with_the_newest_state) {
@@ -234,19 +220,17 @@ ddp_case(moments_on_a_gpu_are_repaired_with_their_parameters) {
   FakeGpus::expect_clean();
 }
 
-ddp_case(a_graph_cannot_hold_what_shares_memory) {
-  run_on_gpus(1, [&](group::Group& group, int rank) {
-    MixedModel world(group, rank, Place::kGpu);
-    world.model->commit(world.compute.get());
-    world.compute.synchronize();
-    expect(fake_gpu::begin_capture(world.compute.get()), "capturing");
-    void* const stream = world.compute.get();
-    for (const std::string& text : {expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*world.model, 0, stream); }),
-                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { average_parameters(*world.model, stream); }),
-                                    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->replicas().check(stream); })})
-      expect_contains(text, "CUDA graph");
-    (void)fake_gpu::end_capture(world.compute.get());
-  });
+ddp_ranks_case(run_on_gpus, a_graph_cannot_hold_what_shares_memory, 1) {
+  MixedModel world(group, rank, Place::kGpu);
+  world.model->commit(world.compute.get());
+  world.compute.synchronize();
+  expect(fake_gpu::begin_capture(world.compute.get()), "capturing");
+  void* const stream = world.compute.get();
+  for (const std::string& text : {expect_error(DDP_ERROR_INVALID_STATE, [&] { sync_buffers(*world.model, 0, stream); }),
+                                  expect_error(DDP_ERROR_INVALID_STATE, [&] { average_parameters(*world.model, stream); }),
+                                  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->replicas().check(stream); })})
+    expect_contains(text, "CUDA graph");
+  (void)fake_gpu::end_capture(world.compute.get());
 }
 
 ddp_case(averages_are_those_of_all_ranks) {
@@ -266,29 +250,21 @@ ddp_case(averages_are_those_of_all_ranks) {
   }
 }
 
-ddp_case(ranks_that_differ_in_where_a_tensor_lies_do_not_fit) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    MixedModel world(group, rank, rank == 0 ? Place::kGpu : Place::kHost);
-    const std::string text = expect_error(DDP_ERROR_MISMATCH, [&] { world.model->commit(world.compute.get()); });
-    expect_contains(text, "on a GPU on rank 0");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, ranks_that_differ_in_where_a_tensor_lies_do_not_fit, 2) {
+  MixedModel world(group, rank, rank == 0 ? Place::kGpu : Place::kHost);
+  expect_error(DDP_ERROR_MISMATCH, [&] { world.model->commit(world.compute.get()); }, {"on a GPU on rank 0"});
+  group.barrier();
 }
 
-ddp_case(hooks_that_need_host_memory_are_refused) {
-  run_on_gpus(2, [&](group::Group& group, int rank) {
-    for (const parts::Hook::Kind kind : {parts::Hook::Kind::kCallback, parts::Hook::Kind::kPulled}) {
-      MixedModel world(group, rank, Place::kMixed);
-      parts::Hook hook;
-      hook.kind = kind;
-      hook.name = "powersgd";
-      world.model->set_hook(hook);
-      const std::string text = expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { world.model->commit(world.compute.get()); });
-      expect_contains(text, "\"powersgd\"");
-      expect_contains(text, "the model option wire");
-    }
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, hooks_that_need_host_memory_are_refused, 2) {
+  for (const parts::Hook::Kind kind : {parts::Hook::Kind::kCallback, parts::Hook::Kind::kPulled}) {
+    MixedModel world(group, rank, Place::kMixed);
+    parts::Hook hook;
+    hook.kind = kind;
+    hook.name = "powersgd";
+    world.model->set_hook(hook);
+    expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { world.model->commit(world.compute.get()); },
+                 {"\"powersgd\"", "the model option wire"});
+  }
+  group.barrier();
 }
-
-}  // namespace

@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trace has the work of GPUs in their streams: read back as JSON, with the host's times before and after that work.
-#include <chrono>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "group/tracing.hpp"
-#include "model/model.hpp"
-#include "model/optimizer_slot.hpp"
-#include "optim/adam.hpp"
-#include "parts/model_pass.hpp"
-#include "support/gpu_world.hpp"
-#include "support/group_procs.hpp"
-#include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
+#include "support/check.hpp"
+#include "support/training.hpp"
 
 using Json = nlohmann::json;
 
@@ -26,44 +13,27 @@ constexpr int64_t kElements = 5'000;  // each is a bucket of its own
 constexpr int kPasses = 3;
 constexpr double kErrorUs = 2'000;  // of the device's clock, on a busy machine: the fake's device is a thread
 
-/// A rank's model with AdamW.
-struct Trainee {
-  group::Group& group;
-  int rank;
-  GpuStream stream;
-  GpuArray fresh;
-  std::vector<GpuArray> lent;
-  std::shared_ptr<model::Model> model;
-  std::shared_ptr<optim::Optimizer> optimizer;
-
-  Trainee(group::Group& of, int own_rank, const AdamOptions& rule = {})
-      : group(of), rank(own_rank), stream(own_rank), fresh(own_rank, kElements * 4) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = options.bucket_bytes = kElements * 4;
-    model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
-    fresh.poke(std::vector<float>(kElements, 1));
-    for (int32_t p = 0; p < kParameters; ++p) {
-      lent.emplace_back(rank, kElements * 4).poke(std::vector<float>(kElements, 1));
-      const Tensor value = lent.back().tensor(group, DDP_F32);
-      const Tensor grad = lent.emplace_back(rank, kElements * 4).tensor(group, DDP_F32);
-      model->add_parameter("p" + std::to_string(p), value, &grad);
-    }
-    optimizer = std::make_shared<optim::Adam>(model, rule, rule);
-    if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
-    model->commit(stream.get());
-    stream.synchronize();
+/// A rank's model with AdamW, whose work is enqueued.
+struct Trainee : Training {
+  explicit Trainee(group::Group& of, bool shard = false, bool in_backward = false)
+      : Training(of, Rule::kAdamW, ways_with(shard, in_backward)) {
+    fill(of.rank(), 0);
   }
-  void pass() {
-    model->begin_backward(DDP_PASS_REDUCE);
-    for (int32_t p = kParameters; p-- > 0;) {
-      write_on(stream.get(), fresh, model->table().parameter(p).grad.data);
-      model->pass().mark_ready(p, stream.get());
-    }
-    model->end_backward(stream.get());
+  static Ways ways_with(bool shard, bool in_backward) {
+    Ways ways;
+    ways.shapes.assign(kParameters, kElements);
+    ways.first_bucket_bytes = ways.bucket_bytes = kElements * 4;
+    ways.owned_grads = false;
+    ways.enqueued = true;
+    ways.progress = DDP_PROGRESS_AUTO;
+    ways.unused = DDP_UNUSED_ERROR;
+    ways.shard = shard;
+    ways.in_backward = in_backward;
+    return ways;
   }
-  void step() {
-    pass();
-    optimizer->step(stream.get());
+  void step() const {
+    reduce();
+    Training::step();
   }
 };
 
@@ -143,14 +113,14 @@ ddp_case(streams_have_rows_in_the_order_of_their_work) {
   for (const uint64_t seed : {0, 7}) {
     const FakeGpus gpus(seed);
     const Folder folder;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
-      Trainee trainee(group, rank);
+    run_gpu_groups(2, [&](group::Group& group, int) {
+      const Trainee trainee(group);
       trainee.step();
       start(group, folder);
       for (int pass = 0; pass < kPasses; ++pass) {
         group.barrier();
         trainee.step();
-        trainee.stream.synchronize();
+        trainee.synchronize();
         group.barrier();
         std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int64_t>(3 * kErrorUs)));  // apart from the next
       }
@@ -168,16 +138,16 @@ ddp_case(times_are_those_of_the_host) {
   constexpr double kHeldUs = 40'000;
   const FakeGpus gpus;
   const Folder folder;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank);
+  run_gpu_groups(1, [&](group::Group& group, int) {
+    const Trainee trainee(group);
     start(group, folder);
     group.barrier();
-    fake_gpu::pause(trainee.stream.get());
+    fake_gpu::pause(trainee.stream());
     trainee.step();
     std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int64_t>(kHeldUs)));
     group.barrier();
-    fake_gpu::resume(trainee.stream.get());
-    trainee.stream.synchronize();
+    fake_gpu::resume(trainee.stream());
+    trainee.synchronize();
     group.barrier();
     group::stop_trace(group);
   });
@@ -199,11 +169,8 @@ ddp_case(sharded_steps_and_steps_in_passes_have_theirs) {
                            Case{false, true, {"all-reduce"}, " updates beside it"}}) {
     const FakeGpus gpus;
     const Folder folder;
-    run_gpu_groups(2, [&](group::Group& group, int rank) {
-      AdamOptions rule;
-      rule.shard = each.shard;
-      rule.in_backward = each.in_backward;
-      Trainee trainee(group, rank, rule);
+    run_gpu_groups(2, [&](group::Group& group, int) {
+      const Trainee trainee(group, each.shard, each.in_backward);
       trainee.step();
       start(group, folder);
       trainee.step();
@@ -224,7 +191,7 @@ ddp_case(a_traced_pass_takes_no_memory_and_waits_for_nothing) {
   const FakeGpus gpus;
   const Folder folder;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank);
+    const Trainee trainee(group);
     trainee.step();
     fake_gpu::clear_log();
     trainee.step();
@@ -233,7 +200,7 @@ ddp_case(a_traced_pass_takes_no_memory_and_waits_for_nothing) {
       expect_equal(fake_gpu::calls(name), int64_t{0}, std::string("no trace is on: ") + name);
     start(group, folder);
     trainee.step();
-    trainee.stream.synchronize();
+    trainee.synchronize();
     fake_gpu::clear_log();
     trainee.step();
     expect(fake_gpu::enqueued(rank) > enqueued, "its times are taken");
@@ -241,7 +208,7 @@ ddp_case(a_traced_pass_takes_no_memory_and_waits_for_nothing) {
     expect_equal(fake_gpu::allocations(), int64_t{0}, "memory");
     expect_equal(fake_gpu::calls("event_create"), int64_t{0}, "events");
     group::stop_trace(group);
-    trainee.stream.synchronize();
+    trainee.synchronize();
     fake_gpu::clear_log();
     trainee.step();
     expect_equal(fake_gpu::enqueued(rank), enqueued, "as before");
@@ -254,7 +221,7 @@ ddp_case(captures_are_not_disturbed) {
   const FakeGpus gpus;
   const Folder folder;
   run_gpu_groups(1, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank);
+    const Trainee trainee(group);
     trainee.step();
     const GpuStream other(rank);
     start(group, folder);
@@ -263,10 +230,10 @@ ddp_case(captures_are_not_disturbed) {
     trainee.step();
     std::string why;
     expect(fake_gpu::end_capture(other.get(), &why) != nullptr, "the capture ends well: " + why);
-    trainee.stream.synchronize();
-    expect(fake_gpu::begin_capture(trainee.stream.get(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    trainee.pass();
-    const fake_gpu::GraphPtr graph = fake_gpu::end_capture(trainee.stream.get(), &why);
+    trainee.synchronize();
+    expect(fake_gpu::begin_capture(trainee.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+    trainee.reduce();
+    const fake_gpu::GraphPtr graph = fake_gpu::end_capture(trainee.stream(), &why);
     expect(graph != nullptr, "the capture ends well: " + why);
     for (const std::string& name : fake_gpu::graph_operations(graph))
       expect(name != "event_record", "nothing of the trace is in it");
@@ -281,8 +248,8 @@ ddp_case(what_is_refused_is_left_out) {
   for (const char* const name : {"event_create", "event_elapsed", "event_query"}) {
     const FakeGpus gpus;
     const Folder folder;
-    run_gpu_groups(1, [&](group::Group& group, int rank) {
-      Trainee trainee(group, rank);
+    run_gpu_groups(1, [&](group::Group& group, int) {
+      const Trainee trainee(group);
       trainee.step();
       fake_gpu::inject({.function = name, .times = 1'000'000});
       start(group, folder);
@@ -302,14 +269,14 @@ ddp_case(what_is_refused_is_left_out) {
 ddp_case(a_late_device_costs_nothing_but_its_times) {
   const FakeGpus gpus;
   const Folder folder;
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank);
+  run_gpu_groups(1, [&](group::Group& group, int) {
+    const Trainee trainee(group);
     trainee.step();
     start(group, folder);
-    fake_gpu::pause(trainee.stream.get());
+    fake_gpu::pause(trainee.stream());
     for (int i = 0; i < 1'500; ++i) trainee.step();
-    fake_gpu::resume(trainee.stream.get());
-    trainee.stream.synchronize();
+    fake_gpu::resume(trainee.stream());
+    trainee.synchronize();
     for (int i = 0; i < 10; ++i) trainee.step();
     group::stop_trace(group);
   });
@@ -322,8 +289,8 @@ ddp_case(a_late_device_costs_nothing_but_its_times) {
 ddp_case(every_trace_has_its_own) {
   const FakeGpus gpus;
   const Folder first, second;
-  run_gpu_groups(2, [&](group::Group& group, int rank) {
-    Trainee trainee(group, rank);
+  run_gpu_groups(2, [&](group::Group& group, int) {
+    const Trainee trainee(group);
     start(group, first);
     trainee.step();
     group::stop_trace(group);
@@ -339,5 +306,3 @@ ddp_case(every_trace_has_its_own) {
   }
   FakeGpus::expect_nothing_left();
 }
-
-}  // namespace

@@ -2,11 +2,6 @@
 // A model of GPT-2's shapes, smaller by one factor, whose gradients and values libddp keeps on a GPU, with AdamW.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "optim/adam.hpp"
 #include "parts/model_pass.hpp"

@@ -7,15 +7,11 @@
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
 #include "optim/ema.hpp"
-#include "optim/rules.hpp"
 #include "parts/model_pass.hpp"
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/mixed_model.hpp"
 #include "support/rule_options.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr Place kPlaces[] = {Place::kHost, Place::kGpu, Place::kMixed};
 
@@ -194,5 +190,3 @@ ddp_case(commit_gives_what_rank_0_has_loaded_to_all) {
     expect(mine.find_first_not_of('\0') != std::string::npos, "and they are those of the file");
   });
 }
-
-}  // namespace

@@ -2,16 +2,9 @@
 // Bytes between GPU and host memory, and the memory that calls share.
 #include "device/gpu/transfer.hpp"
 
-#include <atomic>
-#include <cstring>
-#include <thread>
-
 #include "device/gpu/scratch.hpp"
+#include "support/check.hpp"
 #include "support/gpu_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kBlock = gpu::Transfer::kBlockBytes;
 
@@ -216,5 +209,3 @@ ddp_case(shared_memory_grows_and_does_not_wait_otherwise) {
     scratch.take(4 << 20, stream.get()).done();  // once there is memory again
   });
 }
-
-}  // namespace

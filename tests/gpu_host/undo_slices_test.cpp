@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step within a pass on GPUs whose ranks keep, to take it back, their slices of values and state alone.
-#include <atomic>
 
-#include "core/attempt.hpp"
+#include "support/check.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// One rank's model with Adam, which updates within passes.
 class Trainer : public Training {
@@ -74,25 +69,23 @@ ddp_case(ranks_take_a_void_pass_back_together) {
 }
 
 /// Behind a LOCAL pass ranks hold different numbers, which are their own to take back.
-ddp_case(ranks_that_went_alone_keep_all) {
-  run_on_gpus(3, [&](group::Group& group, int rank) {
-    Trainer trainer(group, DDP_F32);
-    trainer.pass(0);
-    trainer.step();
-    trainer.pass(1, DDP_PASS_LOCAL);
-    trainer.step();
-    const std::string before = trainer.all();
-    const auto all = group.gather("values", before);
-    expect(all[0] != all[1], "ranks differ");
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
-    trainer.void_pass(5);
-    expect(fake_gpu::calls("adam", rank) > 1, "some buckets were updated");
-    expect_equal(fake_gpu::calls("nccl.all_gather", rank), int64_t{0}, "slices that were given");
-    expect(trainer.all() == before, "all is as it was");
-    group.barrier();
-  });
+ddp_ranks_case(run_on_gpus, ranks_that_went_alone_keep_all, 3) {
+  Trainer trainer(group, DDP_F32);
+  trainer.pass(0);
+  trainer.step();
+  trainer.pass(1, DDP_PASS_LOCAL);
+  trainer.step();
+  const std::string before = trainer.all();
+  const auto all = group.gather("values", before);
+  expect(all[0] != all[1], "ranks differ");
+  group.barrier();
+  if (rank == 0) fake_gpu::clear_log();
+  group.barrier();
+  trainer.void_pass(5);
+  expect(fake_gpu::calls("adam", rank) > 1, "some buckets were updated");
+  expect_equal(fake_gpu::calls("nccl.all_gather", rank), int64_t{0}, "slices that were given");
+  expect(trainer.all() == before, "all is as it was");
+  group.barrier();
 }
 
 /// No rank has the other slices any more.
@@ -130,5 +123,3 @@ ddp_case(a_group_that_breaks_in_such_a_pass_leaves_them_torn) {
   for (int turn = 0; !torn && turn < 30; ++turn) torn = break_in_a_pass();
   expect(torn, "of 30 passes one had begun to update");
 }
-
-}  // namespace

@@ -4,10 +4,6 @@
 
 #include "gpu_host/placed_model.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 struct Launch {
   std::vector<ddp_gpu_update> updates;
   std::vector<ddp_gpu_adam_rule> rules;
@@ -116,5 +112,3 @@ fake_gpu_host_case(what_was_launched_is_forgotten) {
   noted.clear();
   expect_equal(launched(noted).size(), size_t{0}, "launches of what was cleared");
 }
-
-}  // namespace

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes at one folder of checkpoints: two jobs that save, a job that loads while another saves, and ranks that
 // read as soon as a save has returned.
-#include <unistd.h>
-
-#include <filesystem>
-#include <memory>
-#include <string>
 
 #include "checkpoint/folder.hpp"
-#include "support/file_faults.hpp"
+#include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using checkpoint::name_of_step;
 
 std::shared_ptr<group::Group> meet(int port, int rank, int size) {
@@ -121,9 +113,6 @@ ddp_case(every_rank_may_read_as_soon_as_a_save_has_returned) {
       expect(reader.content() == wanted, "content");
       group->barrier();  // the next save removes what may be read now
     }
-    return std::string();
   });
   expect_all_well(procs.wait());
 }
-
-}  // namespace

@@ -4,24 +4,10 @@
 // is named, how soon, and that the process continues.
 #include <dlfcn.h>
 #include <netdb.h>
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "model/model.hpp"
 #include "os/clock.hpp"
+#include "support/check.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
@@ -91,10 +77,7 @@ struct Made {
     if (as.parameters > 1 && !as.swapped) add(as.second, 1, as.count);
   }
   static ddp_model_options options(const Case& as) {
-    ddp_model_options made{};
-    made.first_bucket_bytes = made.bucket_bytes = as.bucket_bytes;
-    made.reduce = as.reduce;
-    return made;
+    return {.first_bucket_bytes = as.bucket_bytes, .bucket_bytes = as.bucket_bytes, .reduce = as.reduce};
   }
   std::vector<float> values[2] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 1)};
   std::vector<float> gradients[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
@@ -164,7 +147,6 @@ ddp_case(options_that_differ_are_named_on_all_ranks) {
         expect_contains(text, "rank 0 (host ");
       }
     and_goes_on(folder, rank, kRanks, options_on(Hosts::kShared));
-    return std::string("done");
   });
   for (const ProcResult& result : procs.wait(60'000)) {
     expect(result.exit_code == 0, result.describe());
@@ -198,7 +180,6 @@ ddp_case(without_shared_memory_sockets_are_used) {
     }
     no_shared_memory = false;
     and_goes_on(folder, rank, kRanks, options_on(Hosts::kShared));
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
@@ -218,7 +199,6 @@ ddp_case(a_name_service_that_hangs_ends_with_the_rendezvous) {
     expect_contains(text, "hangs.invalid");
     expect_contains(text, "the name service does not answer");
     and_goes_on(folder, rank, 2, options_on(Hosts::kShared));
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }
@@ -252,7 +232,6 @@ ddp_case(a_killed_job_leaves_nothing_behind) {
       train_a_step(*group, made, rank);
       if (step == 3) report.say("trains");
     }
-    return std::string();
   });
   for (int rank = 0; rank < kRanks; ++rank) killed.wait_for(rank, "trains");
   for (int rank = 0; rank < kRanks; ++rank) killed.signal(rank, SIGKILL);
@@ -263,7 +242,6 @@ ddp_case(a_killed_job_leaves_nothing_behind) {
     Made made(*group, kRight);
     made.model.commit();
     train_a_step(*group, made, rank);
-    return std::string("done");
   });
   expect_success(next, 60'000);
 }

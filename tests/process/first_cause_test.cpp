@@ -2,20 +2,10 @@
 // One rank ends without a goodbye, and every survivor ends as soon as it gets the report. All of them must name the rank
 // that ended first, never one that got the report and left. DDP_TEST_RUNS=1000 repeats each kind 1,000 times; the last line
 // of each kind is its figure.
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <string>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 8;
 
@@ -74,5 +64,3 @@ ddp_case(over_gloo_by_exit) {
 ddp_case(over_gloo_in_good_order) {
   if (gloo_is_there()) all_name_the_first(Hosts::kGloo, End::kDestroy);
 }
-
-}  // namespace

@@ -2,18 +2,9 @@
 // Ranks as processes over the real Gloo module: right sums, and no survivor that dies,
 // hangs or names an innocent rank when a rank is killed, stopped, or disagrees. SIGPIPE keeps its default, which ends a
 // process that is not careful. Skipped with a printed reason when the module is not there.
-#include <signal.h>
 #include <sys/resource.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
-#include <thread>
-
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
@@ -21,19 +12,13 @@
 #include "support/procs.hpp"
 #include "support/values.hpp"
 
-namespace {
-
-using namespace ddp::test;
-
 // One child's group.
 class Child : NotCopied {
  public:
   Child(ForkHub& hub, int rank, int64_t timeout_ms = 20'000, int64_t dead_after_ms = 20'000)
       : control_(hub, rank, dead_after_ms) {
     control_.on_failure([this](const Error& cause) { failure_.set(cause); });
-    ddp_group_options options{};
-    options.timeout_ms = timeout_ms;
-    options.rendezvous_timeout_ms = 20'000;
+    ddp_group_options options{.timeout_ms = timeout_ms, .rendezvous_timeout_ms = 20'000};
     transport_ = socket::make_socket_transport(collective::TransportContext{&control_, &failure_, options},
                                                socket::load_module(), "127.0.0.1", socket::SocketOptions{});
   }
@@ -221,8 +206,7 @@ ddp_case(different_sizes_are_a_mismatch_and_not_a_crash) {
 ddp_case(a_rank_that_leaves_at_once_takes_no_result_with_it) {
   Run(3, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
-    ddp_group_options options{};
-    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
+    ddp_group_options options{.timeout_ms = 20'000, .rendezvous_timeout_ms = 20'000};
     for (int i = 0; i < 10; ++i) {
       bootstrap::Failure failure;
       const auto transport = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
@@ -240,8 +224,7 @@ ddp_case(groups_come_and_go_without_leaving_descriptors) {
   Run(2, [](ForkHub& hub, int rank, Reporter&) {
     ForkControl control(hub, rank, 20'000);
     bootstrap::Failure failure;
-    ddp_group_options options{};
-    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
+    ddp_group_options options{.timeout_ms = 20'000, .rendezvous_timeout_ms = 20'000};
     const rlimit few{64, 64};
     setrlimit(RLIMIT_NOFILE, &few);
     for (int i = 0; i < 40; ++i) {
@@ -255,5 +238,3 @@ ddp_case(groups_come_and_go_without_leaving_descriptors) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several hosts with several ranks each: one named cause on all ranks, and no survivor that dies or hangs, when a rank is
 // killed, late, or makes another call. Skipped with a printed reason when the Gloo module is not there.
-#include <chrono>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
+#include "support/check.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // Reduce for ever; the error's text comes back.
 std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report) {
@@ -105,5 +97,3 @@ ddp_case(different_calls_are_a_mismatch_inside_a_host_and_between_hosts) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two halves of a sharded step between hosts of several ranks: gradients to the owners of slices, and values from them
 // to all. Skipped with a printed reason when the Gloo module is not there.
-#include <cstring>
-#include <string>
-#include <vector>
 
-#include "core/ownership.hpp"
+#include "support/check.hpp"
 #include "support/host_world.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 struct Doubling {
   std::vector<std::byte*> values;
@@ -144,5 +137,3 @@ ddp_case(values_are_given_wherever_they_lie) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

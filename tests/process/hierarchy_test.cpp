@@ -4,22 +4,11 @@
 //
 // "--worker": one rank of a group that is started from outside (hierarchy_netns_test.sh), with the group's real choice of
 // transport. "--worker TIMEOUT_MS": one of four that add up 4 MiB (slow_link_netns_test.sh).
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <string>
-#include <vector>
 
-#include "group/group.hpp"
+#include "support/check.hpp"
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 const Placement kPlacements[] = {"aabb", "abcd", "abab", "aaabbb", "abbccb"};
 
@@ -302,5 +291,3 @@ ddp_before_cases({
       std::exit(1);
     }
 });
-
-}  // namespace

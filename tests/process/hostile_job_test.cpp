@@ -9,32 +9,16 @@
 //
 // Skipped with a printed reason when the Gloo module is not there.
 #include <malloc.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <thread>
 
 #include "control/limits.hpp"
 #include "group/group.hpp"
-#include "os/clock.hpp"
-#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/no_gloo.hpp"
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 2;
 constexpr int kNewcomer = kRanks;
@@ -207,5 +191,3 @@ ddp_before_cases({
   if (page == MAP_FAILED) std::exit(1);
   board = static_cast<Board*>(page);
 });
-
-}  // namespace

@@ -2,17 +2,9 @@
 // Strangers at the ports of the data links, over the real Gloo module: while the links of a group are made, and later. No
 // rank ends, errs or is blamed, and every sum is right. One rank comes when the strangers have found the others' ports.
 // Skipped with a printed reason when the module is not there.
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <thread>
-
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
@@ -20,10 +12,6 @@
 #include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
@@ -35,9 +23,7 @@ std::atomic<bool>* late_may_come = nullptr;  // shared by the processes
 
 std::unique_ptr<collective::Transport> make_links(bootstrap::Control& control, bootstrap::Failure& failure,
                                                   ddp_links links) {
-  ddp_group_options options{};
-  options.links = links;
-  options.timeout_ms = options.rendezvous_timeout_ms = 30'000;
+  ddp_group_options options{.timeout_ms = 30'000, .rendezvous_timeout_ms = 30'000, .links = links};
   return socket::make_socket_transport(collective::TransportContext{&control, &failure, options}, socket::load_module(),
                                        "127.0.0.1", socket::SocketOptions{});
 }
@@ -104,5 +90,3 @@ ddp_before_cases({
   if (page == MAP_FAILED) std::exit(1);
   late_may_come = new (page) std::atomic<bool>(false);
 });
-
-}  // namespace

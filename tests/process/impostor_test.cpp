@@ -3,32 +3,16 @@
 // is there. A caller that has not proved its knowledge of the token is believed in one thing only: it is no rank of ours.
 #include "support/impostor.hpp"
 
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "control/codec.hpp"
 #include "control/identity.hpp"
 #include "control/messages.hpp"
 #include "core/attempt.hpp"
 #include "discovery/place.hpp"
 #include "group/recovery.hpp"
-#include "os/clock.hpp"
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
 #include "support/stranger.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Manner = Impostor::Manner;
 
@@ -189,7 +173,6 @@ ddp_case(who_never_finds_another_is_told_of_the_token) {
     ddp_group_options options = quick_options(1, 2);
     options.rendezvous_timeout_ms = 1'500;
     (void)meet_at(tcp_place(port), options);
-    return std::string();
   });
   const Impostor impostor(Manner::kRefuses, places_from(port, 1));
   const std::string text = procs.wait_one(0).text;
@@ -197,5 +180,3 @@ ddp_case(who_never_finds_another_is_told_of_the_token) {
   expect_contains(text, "its token is another one");
   expect(text.find("stranger") == std::string::npos, "not what he said: " + text);
 }
-
-}  // namespace

@@ -2,22 +2,10 @@
 // A rank that destroys its group takes nothing from the others: what it has completed, they complete, however much later
 // they come to it. Calls that it did not join end with its name. Ranks are processes on two made-up hosts; rank 2 alone
 // links the second one. Skipped with a printed reason when the Gloo module is not there.
-#include <signal.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "support/check.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 4;
 
@@ -50,7 +38,6 @@ void leave_before_the_other_host_is_through(const Call& call) {
     if (rank != 1) await_file(over);
     group.reset();
     report.say("left");
-    return std::string("done");
   });
   procs.wait_for(2, "calls");
   procs.wait_for(3, "calls");
@@ -84,7 +71,7 @@ ddp_case(what_a_rank_did_not_join_ends_with_its_name_on_all) {
         sleep_ms(200);  // the others wait by now
         group.reset();
         and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
-        return std::string("done");
+        return;
       }
       const auto begin = std::chrono::steady_clock::now();
       const std::string text = expect_error(DDP_ERROR_ABORTED, [&] { group->barrier(); });
@@ -94,12 +81,9 @@ ddp_case(what_a_rank_did_not_join_ends_with_its_name_on_all) {
       sleep_ms(1000);  // this rank keeps its group, and must delay no other
       group.reset();
       and_goes_on(folder, rank, kRanks, options_on(Hosts::kSeveral));
-      return std::string("done");
     });
     expect_success(procs, 60'000);
   }
 }
 
 ddp_before_cases(if (!gloo_is_there()) std::exit(77));
-
-}  // namespace

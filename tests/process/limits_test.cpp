@@ -2,17 +2,9 @@
 // Ranks that reach a limit of their process while they make a group: one of them names the limit, in its error or its log.
 #include <sys/resource.h>
 
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/no_gloo.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 void set_limit(decltype(RLIMIT_NOFILE) what, rlim_t value) {
   const rlimit limit{value, value};
@@ -87,5 +79,3 @@ ddp_case(too_little_memory_is_named) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 ddp_before_cases(std::puts("skipped: a sanitizer needs more addresses and files than these limits leave"); std::exit(77));
 #endif
-
-}  // namespace

@@ -2,16 +2,9 @@
 // The page that a rank writes into the folder that its launcher watches, compared with the results of the API.
 #include "trace/live.hpp"
 
-#include <csignal>
-#include <cstdlib>
-#include <string>
-
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 struct Training {
   Training(const Folder& folder, int rank, int size, int recoverable = 0) {
@@ -87,7 +80,6 @@ ddp_case(it_counts_what_the_rank_does) {
     ddp_optimizer_destroy(training.sgd);
     ddp_model_destroy(training.model);
     ddp_group_destroy(training.group);
-    return std::string("done");
   });
   expect_done(procs);
   expect_equal(numbers_of(folder, 1).place.held, 0, "held by nobody");
@@ -104,7 +96,6 @@ ddp_case(a_sub_group_counts_and_another_group_does_not) {
     const trace::LiveNumbers numbers = numbers_of(folder, rank);
     expect_equal(numbers.passes.count, 1, "passes");
     expect_equal(numbers.place.size, 2, "size");
-    return std::string("done");
   });
   expect_done(procs);
 }
@@ -129,7 +120,6 @@ ddp_case(what_a_killed_rank_did_last_stays) {
     expect_equal(numbers.place.generation, 2, "generation");
     expect_equal(numbers.place.size, 1, "ranks that are left");
     expect_equal(numbers.passes.count, 2, "passes");
-    return std::string("done");
   });
   procs.wait_for(1, "ready");
   procs.signal(1, SIGKILL);
@@ -138,5 +128,3 @@ ddp_case(what_a_killed_rank_did_last_stays) {
   expect_equal(dead.passes.count, 1, "passes of the dead");
   expect(dead.place.held == 1 && dead.made.pid == procs.pid(1), "it did not let go");
 }
-
-}  // namespace

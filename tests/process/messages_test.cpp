@@ -4,29 +4,14 @@
 // message of before is received.
 #include "ddp/messages.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "control/net.hpp"
 #include "ddp/recover.h"
 #include "group/messages.hpp"
+#include "support/check.hpp"
 #include "support/group_paths.hpp"
 #include "support/meeting.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 4;
 constexpr int kDead = 2;
@@ -122,7 +107,6 @@ ddp_case(ports_are_open_only_while_a_connection_is_made) {
     wait_until([] { return listening_ports({getpid()}).empty(); });
     report.say("closed");
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }
@@ -158,10 +142,9 @@ void no_port_is_needed_later_if_all_connect_with_the_group(bool connect_all) {
       to_next();
       static_cast<void>(group::receive_message(*group, tensor_of(one), (rank + 2) % 3, 1));
     } else {
-      expect_contains(expect_error(DDP_ERROR_IO, to_next), std::to_string(first) + "-" + std::to_string(first + kPorts - 1));
+      expect_error(DDP_ERROR_IO, to_next, {std::to_string(first) + "-" + std::to_string(first + kPorts - 1)});
     }
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }
@@ -190,7 +173,6 @@ ddp_case(strangers_at_an_open_port_change_nothing) {
         expect(got == values, "the message");
       }
       group->barrier();
-      return std::string();
     });
     procs.wait_for(1, "ready");
     procs.signal(1, SIGSTOP);
@@ -220,7 +202,6 @@ ddp_case(a_fork_disturbs_nothing) {
       waitpid(child, &status, 0);
     }
     group->barrier();
-    return std::string();
   });
   expect_success(procs);
 }
@@ -230,5 +211,3 @@ ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kGloo));
 ddp_case_of(a_killed_rank_is_named_by_all_who_wait_for_it(Path::kHosts));
 ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(true));
 ddp_case_of(no_port_is_needed_later_if_all_connect_with_the_group(false));
-
-}  // namespace

@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group with a range of ports listens on no other port: neither rank 0, where the rendezvous names no port, nor
 // the data links. One rank comes late, so that the others are seen listening.
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <thread>
 
 #include "bootstrap/failure.hpp"
-#include "socket/module.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
 #include "support/no_gloo.hpp"
-#include "support/procs.hpp"
 #include "support/stranger.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kRanks = 3;
 constexpr int kLate = kRanks - 1;
@@ -68,10 +57,8 @@ ddp_case(data_links_listen_in_the_range) {
   Procs procs(kRanks, [&](int rank, Reporter&) {
     ForkControl control(hub, rank, 10'000);
     bootstrap::Failure failure;
-    ddp_group_options options{};
-    options.timeout_ms = options.rendezvous_timeout_ms = 20'000;
-    options.first_port = first;
-    options.last_port = first + kPorts - 1;
+    ddp_group_options options{
+        .timeout_ms = 20'000, .rendezvous_timeout_ms = 20'000, .first_port = first, .last_port = first + kPorts - 1};
     if (rank == kLate) wait_for_word(word);
     const auto links = socket::make_socket_transport(collective::TransportContext{&control, &failure, options},
                                                      socket::load_module(), "127.0.0.1", socket::SocketOptions{});
@@ -89,5 +76,3 @@ ddp_case(data_links_listen_in_the_range) {
 }
 
 ddp_before_cases(need_gloo());
-
-}  // namespace

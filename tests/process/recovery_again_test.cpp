@@ -2,19 +2,9 @@
 // What may happen while ranks recover: one more dies at a chosen moment (after the meeting, while it sends its state, while
 // it takes another's), one never comes, too few come, two sides may not both continue. And memory of the group stays in
 // reach.
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <thread>
-
-#include "model/replicas.hpp"
-#include "os/clock.hpp"
+#include "support/check.hpp"
 #include "support/trained_rank.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 enum class Moment { kAfterMeeting, kSends, kTakes };
 
@@ -258,5 +248,3 @@ ddp_case_of(one_more_dies(Moment::kTakes, 1));
 ddp_case_of(one_more_dies(Moment::kTakes, 2));
 ddp_case_of(half_goes_on_where_it_may(false));
 ddp_case_of(half_goes_on_where_it_may(true));
-
-}  // namespace

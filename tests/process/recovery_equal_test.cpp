@@ -2,18 +2,9 @@
 // What the ranks hold after a recovery is the same bits, of all that a replica is: buffers and the optimizer's state too,
 // also where the parameters agree. A transfer that fails is found, and the half-done work of a dead rank is never taken
 // for whole.
-#include <unistd.h>
 
-#include <atomic>
-#include <csignal>
-#include <thread>
-
-#include "model/replicas.hpp"
+#include "support/check.hpp"
 #include "support/trained_rank.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// The state of an optimizer of the program: each look finds it elsewhere, if `moves`, so no transferred value stays.
 class OwnState final : public model::ReplicaState {
@@ -150,5 +141,3 @@ ddp_case(parameters_given_in_part_are_torn) {
       expect(result.exit_code == 0 && (result.text == "torn" || result.text == "whole"), result.describe());
   }
 }
-
-}  // namespace

@@ -5,21 +5,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
-#include <fstream>
-#include <thread>
 
 #include "core/attempt.hpp"
 #include "group/recovery.hpp"
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/stranger.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kMoreThanWait = SOMAXCONN + 200;
 constexpr auto kComputes = std::chrono::milliseconds(2'500);  // longer than a port may be out of reach
@@ -78,5 +69,3 @@ void a_full_queue_makes_nobody_silent(int late) {
 
 ddp_case_of(a_full_queue_makes_nobody_silent(1));
 ddp_case_of(a_full_queue_makes_nobody_silent(2));
-
-}  // namespace

@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that ends while the others are still coming: ranks with a connection to the meeting get its name at
 // once and may try again; no rank waits for the end of the rendezvous.
-#include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
 
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr double kAtOnceS = 5;  // far below the rendezvous, and enough for a machine that is busy
 
@@ -68,5 +59,3 @@ void the_others_name(int victim, const char* wanted) {
 
 ddp_case(a_killed_rank_is_named_by_those_who_wait) { the_others_name(1, "rank 1 (host"); }
 ddp_case(a_killed_rank_0_is_named_by_those_who_wait) { the_others_name(0, "rank 0 at 127.0.0.1"); }
-
-}  // namespace

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several jobs on one machine with neighbouring ports: rank 0 may walk to a later port, and no rank of one job may ever
 // end up in another's group, in any order of arrival.
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "control/codec.hpp"
 #include "control/limits.hpp"
@@ -14,10 +8,6 @@
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 2;
 constexpr auto kStep = std::chrono::milliseconds(120);  // between two starts: enough to have knocked at every port
@@ -219,12 +209,10 @@ ddp_case(both_ends_say_where_rank_0_is_and_what_to_do) {
   ::setenv("DDP_INSECURE", "1", 1);
   const int port = free_ports(1);
   const std::string at = "0.0.0.0:" + std::to_string(port);
-  const std::string leader = expect_error(DDP_ERROR_TIMED_OUT, [&] { (void)meet_at("tcp://" + at, impatient(0)); });
-  expect_contains(leader, "rank 1 of 2 did not come within 0.5 s; rank 0 listened at " + at);
-  expect_contains(leader, "DDP_SOCKET_IFNAME");
-  const std::string joiner = expect_error(DDP_ERROR_TIMED_OUT, [&] { (void)meet_at("tcp://" + at, impatient(1)); });
-  expect_contains(joiner, "rank 0 was looked for at " + at);
-  expect_contains(joiner, "DDP_SOCKET_IFNAME");
+  expect_error(DDP_ERROR_TIMED_OUT, [&] { (void)meet_at("tcp://" + at, impatient(0)); },
+               {"rank 1 of 2 did not come within 0.5 s; rank 0 listened at " + at, "DDP_SOCKET_IFNAME"});
+  expect_error(DDP_ERROR_TIMED_OUT, [&] { (void)meet_at("tcp://" + at, impatient(1)); },
+               {"rank 0 was looked for at " + at, "DDP_SOCKET_IFNAME"});
   ::unsetenv("DDP_INSECURE");
   const std::string here = expect_error(DDP_ERROR_TIMED_OUT, [&] { (void)meet_at(tcp_place(port), impatient(1)); });
   expect(here.find("DDP_SOCKET_IFNAME") == std::string::npos, "a loopback address is meant for this host alone: " + here);
@@ -236,5 +224,3 @@ ddp_case(a_token_is_made_once) {
   expect_contains(text, "once and not on each host");
   expect(text.find("$(") == std::string::npos, "no command that gives each host another token: " + text);
 }
-
-}  // namespace

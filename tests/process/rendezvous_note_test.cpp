@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meeting at a file in which an earlier run left its note. Ranks are threads; they still meet over TCP.
-#include <unistd.h>
-
-#include <fstream>
 
 #include "control/identity.hpp"
 #include "discovery/place.hpp"
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/meeting.hpp"
-#include "support/ranks.hpp"
-
-namespace {
 
 using ddp::bootstrap::Record;
-using namespace ddp::test;
 
 /// The file where the ranks of a test meet.
 struct MeetingFile : Folder {
@@ -69,8 +62,8 @@ ddp_case(what_is_wrong_with_the_note_is_said_when_rank_0_never_comes) {
   leave_record(folder, {"127.0.0.1:1", kWord, kWord, "there", "another boot"});
   auto options = quick_options(1, 2);
   options.rendezvous_timeout_ms = 100;
-  const auto text = expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(meet_at(folder.place(), options)); });
-  expect_contains(text, "rank 0 on the host there can be reached from there alone");
+  expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(meet_at(folder.place(), options)); },
+               {"rank 0 on the host there can be reached from there alone"});
 }
 
 ddp_case(groups_with_names_meet_beside_each_other) {
@@ -84,5 +77,3 @@ ddp_case(groups_with_names_meet_beside_each_other) {
     control->leave();
   });
 }
-
-}  // namespace

@@ -2,19 +2,11 @@
 // The most usual way to fail between hosts: rank 0's host maps its own name to a loopback address, where no other rank can
 // find it.
 #include <netdb.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdlib>
 
 #include "control/net.hpp"
 #include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/ranks.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 std::string own_name() {
   std::array<char, 256> name{};
@@ -68,5 +60,3 @@ ddp_case(localhost_stays_localhost) {
   expect_equal(address_of_rank_0("127.0.0.1"), std::string("127.0.0.1"), "address");
   ::unsetenv("DDP_TOKEN");
 }
-
-}  // namespace

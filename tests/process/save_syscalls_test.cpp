@@ -8,27 +8,13 @@
 //   test.process.save_syscalls 2000     2,000 kills, at every call in turn; prints a line for each way of saving
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
 
 #include "checkpoint/folder.hpp"
 #include "checkpoint/state.hpp"
+#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/meeting.hpp"
-#include "support/rule_options.hpp"
 #include "support/training.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kOld = 20, kNew = 30;
 constexpr int64_t kMostCalls = 250;
@@ -246,5 +232,3 @@ ddp_before_cases({
   if (argc > 1) wanted_kills = std::atoll(argv[1]);
   if (argc > 1 && wanted_kills <= 0) std::exit(2);
 });
-
-}  // namespace

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0 is killed at any file call of a save: the other rank learns it by name, and the path holds the former checkpoint or
 // the new one, whole. The next job loads it, saves again and leaves nothing else behind.
-#include <csignal>
-#include <memory>
-#include <string>
 
-#include "support/file_faults.hpp"
+#include "support/check.hpp"
 #include "support/meeting.hpp"
 #include "support/procs.hpp"
 #include "support/state_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 std::shared_ptr<group::Group> meet(int port, int rank, int size) {
   ddp_group_options options = world_options(rank, size);
@@ -49,7 +42,6 @@ ddp_case(a_rank_killed_while_it_saves_leaves_a_whole_checkpoint) {
       world.fill(2);
       const FileFaults faults({.at = at, .kill = true});
       world.save(path);
-      return std::string();
     });
     const auto results = procs.wait();
     expect_equal(results[0].signal, SIGKILL, "the end of rank 0");
@@ -64,5 +56,3 @@ ddp_case(a_rank_killed_while_it_saves_leaves_a_whole_checkpoint) {
   }
   expect(former > 10 && fresh > 0, "both outcomes were seen");
 }
-
-}  // namespace

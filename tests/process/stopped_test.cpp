@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes that are stopped for a while (SIGSTOP, as a debugger or a paused machine does) and continue: no stopped rank
 // blames others for that time, and ranks that were all stopped continue as before.
-#include <csignal>
-#include <string>
-#include <thread>
 
 #include "control/control.hpp"
+#include "support/check.hpp"
 #include "support/on_processes.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 3;
 constexpr int64_t kDeadMs = 2'000, kTimeoutMs = 2'500;
@@ -68,5 +62,3 @@ ddp_case_on_hosts(one_rank_stopped_for_less_than_the_limit_blames_nobody, Hosts:
   stop_and_go_on(hosts, {0}, kDeadMs / 2);
   stop_and_go_on(hosts, {1}, kDeadMs / 2);
 }
-
-}  // namespace

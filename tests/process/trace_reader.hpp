@@ -2,13 +2,7 @@
 // Reads a trace back, as JSON, and checks what holds in every trace. It knows nothing of how traces are written.
 #pragma once
 
-#include <algorithm>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "support/check.hpp"
 

@@ -2,21 +2,11 @@
 // DDP_TRACE and DDP_WATCH_DIR in a folder of others: another user who makes the folder first, owns its files or holds its
 // lock neither ends nor delays a rank, and gets nothing. Root plays the other user; without root, a folder that all users
 // can write to replaces his.
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr uid_t kOther = 65534;
 constexpr int64_t kLimitMs = 20'000;  // a lock without a limit is waited for longer
@@ -33,7 +23,6 @@ void run_ranks(const Folder& folder, const char* variable, const std::string& va
     ddp_group* const group = create_group("file://" + folder.path() + "/meet", patient_options(rank, 2));
     for (int i = 0; i < 20; ++i) OK(ddp_group_barrier(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs, kLimitMs);
 }
@@ -82,5 +71,3 @@ ddp_case(an_own_folder_is_used) {
   expect(std::filesystem::file_size(folder.path() + "/t.json") > 1000, "a trace");
   expect(!std::filesystem::exists(folder.path() + "/t.json.ranks"), "the folder is gone");
 }
-
-}  // namespace

@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces as a program asks for them, read back by a JSON reader that shares no code with the writer, and compared with the
 // numbers of the API.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <deque>
-#include <filesystem>
-#include <string>
-#include <thread>
 
 #include "process/trace_reader.hpp"
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kParameters = 4;
 constexpr int64_t kElements = 32 * 1024;  // each is a bucket of its own
@@ -111,7 +97,6 @@ ddp_case(sums_and_order_are_those_of_the_passes) {
     }
     OK(ddp_group_stop_trace(training.group));
     expect(std::filesystem::exists(training.trace()), "the file is there");
-    return std::string("done");
   });
   const std::vector<ProcResult> results = procs.wait();
   for (const ProcResult& result : results) expect(result.exit_code == 0, result.describe());
@@ -153,7 +138,6 @@ ddp_case(whom_a_rank_waited_for_is_told) {
     if (part != nullptr) OK(ddp_group_barrier(part));
     if (part != nullptr) ddp_group_destroy(part);
     OK(ddp_group_stop_trace(training.group));
-    return std::string("done");
   });
   expect_done(procs);
   const Trace trace(folder.path() + "/trace.json");
@@ -184,7 +168,6 @@ ddp_case(models_sub_groups_and_void_passes_are_told_apart) {
     OK(ddp_group_stop_trace(training.group));
     training.pass(first);  // it is not recorded
     expect(ddp_group_stop_trace(training.group) == DDP_ERROR_INVALID_STATE, "no trace is on");
-    return std::string("done");
   });
   expect_done(procs);
   const Trace trace(folder.path() + "/trace.json");
@@ -207,7 +190,6 @@ ddp_case(when_it_has_gone_round_the_newest_stay) {
     training.start(64);
     for (int i = 0; i < 1'000; ++i) OK(ddp_group_barrier(training.group));
     OK(ddp_group_stop_trace(training.group));
-    return std::string("done");
   });
   expect_done(procs);
   const Trace trace(folder.path() + "/trace.json");
@@ -233,7 +215,7 @@ ddp_case(a_rank_that_dies_leaves_its_last_moments) {
     OK(ddp_group_recover(training.group, nullptr, nullptr));
     training.pass(model);
     ddp_model_destroy(model);
-    return std::string("done");  // and no rank stops the trace
+    return;  // and no rank stops the trace
   });
   procs.wait_for(2, "marked");
   procs.signal(2, SIGKILL);
@@ -263,7 +245,6 @@ ddp_case(a_fork_leaves_the_trace_alone) {
     waitpid(child, nullptr, 0);
     OK(ddp_group_barrier(training.group));
     OK(ddp_group_stop_trace(training.group));
-    return std::string("done");
   });
   expect_done(procs);
   expect_equal(Trace(folder.path() + "/trace.json").of(0, "ddp_group_barrier").size(), size_t{2}, "calls of the parent");
@@ -286,7 +267,6 @@ ddp_case(what_cannot_be_written_fails_on_all_ranks_and_the_group_goes_on) {
     expect(ddp_group_stop_trace(training.group) == DDP_ERROR_IO, ddp_last_error());
     expect(ddp_group_stop_trace(training.group) == DDP_ERROR_INVALID_STATE, "it is over");
     OK(ddp_group_barrier(training.group));
-    return std::string("done");
   });
   expect_done(procs);
 }
@@ -299,7 +279,6 @@ ddp_case(ranks_of_two_hosts_are_aligned) {
     training.start();
     for (int i = 0; i < 5; ++i) OK(ddp_group_barrier(training.group));
     OK(ddp_group_stop_trace(training.group));
-    return std::string("done");
   });
   for (const ProcResult& result : procs.wait()) {
     if (result.text.find("the Gloo module") != std::string::npos)
@@ -311,5 +290,3 @@ ddp_case(ranks_of_two_hosts_are_aligned) {
   expect(error_us > 0 && error_us < 1e6, "an error is stated: " + std::to_string(error_us));
   expect(std::abs(offset_us) <= error_us, "the truth, 0, lies within it: " + std::to_string(offset_us));
 }
-
-}  // namespace

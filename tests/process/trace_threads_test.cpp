@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of a group while a thread works in a sub-group all the time, which shares what is recorded.
-#include <atomic>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <thread>
 
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/public_api.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using Json = nlohmann::json;
 
 constexpr int kTraces = 20;
@@ -61,12 +55,9 @@ ddp_case(traces_follow_each_other_beside_a_sub_group) {
     OK(ddp_group_barrier(group));
     OK(ddp_group_stop_trace(group));
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs);
   const Json trace = Json::parse(std::ifstream(file));
   for (int rank = 0; rank < 2; ++rank)
     expect_equal(count(trace, rank, "ddp_group_barrier"), int64_t{1}, "of the last trace");
 }
-
-}  // namespace

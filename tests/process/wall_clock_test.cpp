@@ -3,14 +3,10 @@
 // and continue as before. This program's own clock_gettime() and gettimeofday() give all of its libraries wrong times.
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <csignal>
 #include <ctime>
-#include <thread>
 
+#include "support/check.hpp"
 #include "support/goes_on.hpp"
 #include "support/on_processes.hpp"
 
@@ -86,7 +82,6 @@ void nothing_is_late_or_dead(Hosts hosts) {
     group.reset();
     expect(std::chrono::steady_clock::now() - heard < std::chrono::seconds(2), "the group ends soon");
     and_goes_on(folder, rank == 0 ? 0 : 1, 2, options);
-    return std::string("done");
   });
   for (int rank = 0; rank < kRanks; ++rank) procs.wait_for(rank, "trained");
   procs.signal(kVictim, SIGKILL);

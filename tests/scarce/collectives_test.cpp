@@ -8,15 +8,11 @@
 #include <dirent.h>
 #include <execinfo.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <csignal>
 #include <ctime>
 
 #include "scarce/scenes.hpp"
+#include "support/check.hpp"
 #include "support/group_procs.hpp"
 #include "support/scarce.hpp"
 

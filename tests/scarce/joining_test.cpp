@@ -4,18 +4,11 @@
 //
 //   test.scarce.joining         some requests
 //   test.scarce.joining 100     100 of each kind
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 
+#include "support/check.hpp"
 #include "support/joined_training.hpp"
 #include "support/on_processes.hpp"
 #include "support/scarce.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int64_t samples = 5;
 
@@ -62,5 +55,3 @@ ddp_case(a_rank_without_threads_or_descriptors_costs_itself_alone) {
 }
 
 ddp_before_cases(if (argc > 1) samples = std::atoll(argv[1]));
-
-}  // namespace

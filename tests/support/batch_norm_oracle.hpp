@@ -14,13 +14,7 @@ namespace ddp::test {
 
 inline constexpr int64_t kRows[] = {3, 0, 1, 5};  // of each rank
 
-inline ddp_batch_norm_options norm_options() {
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-3;
-  options.momentum = 0.3;
-  options.training = 1;
-  return options;
-}
+inline ddp_batch_norm_options norm_options() { return {.epsilon = 1e-3, .momentum = 0.3, .training = 1}; }
 
 /// [rows, channels, inner], one after the other.
 struct Batch {

@@ -3,14 +3,7 @@
 // (CMakeLists.txt): test.unit.os.log is the file unit/os/log_test.cpp in the program test.unit.os, and `test.unit.os log` is
 // the same. The cases of a file are listed where they are defined (ddp_case in check.hpp, ddp_case_on in group_paths.hpp),
 // or it has a main() of its own. `--filter PATTERN` runs the cases whose names match (`*` and `?`).
-#include <cstdio>
-#include <cstring>
-#include <deque>
 #include <exception>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "support/check.hpp"
 

@@ -11,12 +11,48 @@
 //   ddp_before_cases(setenv("DDP_GUARD_VALUES", "1", 1));  // what the program does before the cases of this file
 #pragma once
 
+// The headers of C++ and POSIX that most tests need, which name only others.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <csignal>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "support/cmocka.hpp"
@@ -49,15 +85,17 @@ inline void expect_contains(std::string_view text, std::string_view part) {
   throw std::runtime_error("\"" + std::string(text) + "\" does not contain \"" + std::string(part) + "\"");
 }
 
-/// Run `body`; it must throw ddp::Error with this status. Returns the error's text.
+/// Run `body`; it must throw ddp::Error with this status and a text that contains all `parts`. Returns the text.
 template <class Body>
-std::string expect_error(ddp_status status, Body&& body) {
+std::string expect_error(ddp_status status, Body&& body, std::initializer_list<std::string_view> parts = {}) {
   try {
     body();
   } catch (const Error& error) {
-    if (error.status() == status) return error.text();
-    throw std::runtime_error(std::string("expected ") + status_name(status) + ", got " + status_name(error.status()) + ": " +
-                             error.text());
+    if (error.status() != status)
+      throw std::runtime_error(std::string("expected ") + status_name(status) + ", got " + status_name(error.status()) +
+                               ": " + error.text());
+    for (const std::string_view part : parts) expect_contains(error.text(), part);
+    return error.text();
   }
   throw std::runtime_error(std::string("expected ") + status_name(status) + ", but nothing was thrown");
 }
@@ -97,3 +135,6 @@ inline bool list_file(const char* name, const char* path, std::nullptr_t) {
 
 #define ddp_with_line(name, line) ddp_joined(name, line)
 #define ddp_joined(name, line) name##line
+
+// A test names these without more, and is in an unnamed namespace of its own (together.py).
+using namespace ddp::test;

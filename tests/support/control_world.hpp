@@ -3,14 +3,6 @@
 // a queue of the test, which may delay, cut or mix connections as a network does. Time is a number.
 #pragma once
 
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "control/client_state.hpp"
 #include "control/server_state.hpp"
 #include "support/check.hpp"

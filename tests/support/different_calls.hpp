@@ -3,20 +3,6 @@
 // rank is late.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <random>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "extra/batch_norm/batch_norm.hpp"
 #include "group/collective_call.hpp"
@@ -24,13 +10,11 @@
 #include "group/split.hpp"
 #include "model/average.hpp"
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/pulled.hpp"
 #include "model/replicas.hpp"
 #include "model/sync_buffers.hpp"
 #include "model/uneven.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_paths.hpp"
@@ -67,11 +51,7 @@ class CallWorld {
   }
 
   std::shared_ptr<model::Model> make_model(ddp_progress progress, parts::Hook hook, int32_t uneven = 0) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = 16;
-    options.bucket_bytes = 16;
-    options.progress = progress;
-    options.uneven_inputs = uneven;
+    ddp_model_options options{.first_bucket_bytes = 16, .bucket_bytes = 16, .progress = progress, .uneven_inputs = uneven};
     auto model = std::make_shared<model::Model>(group, options);
     model->set_hook(std::move(hook));
     for (int i = 0; i < 3; ++i) {
@@ -91,10 +71,7 @@ class CallWorld {
   }
 
   void normalise(bool forward) {
-    ddp_batch_norm_options options{};
-    options.epsilon = 1e-5;
-    options.momentum = 0.1;
-    options.training = 1;
+    ddp_batch_norm_options options{.epsilon = 1e-5, .momentum = 0.1, .training = 1};
     const auto channels = [&](std::vector<double>& values) { return flat_tensor(values.data(), DDP_F64, 2); };
     Tensor x = flat_tensor(batch.data(), DDP_F64, 8), y = flat_tensor(result.data(), DDP_F64, 8);
     for (Tensor* const tensor : {&x, &y}) {

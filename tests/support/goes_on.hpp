@@ -2,9 +2,6 @@
 // After a failure the process continues: it makes a group with others, in the same process, and takes ten steps.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "support/group_procs.hpp"
 #include "support/values.hpp"
 

@@ -3,11 +3,6 @@
 // checkpoints.
 #pragma once
 
-#include <algorithm>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "model/replica_state.hpp"
 #include "support/mixed_model.hpp"

@@ -3,9 +3,6 @@
 // does, at its end the fake must have seen no race and no misuse, and nothing may be left.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "device/gpu/module.hpp"
 #include "group/gpu.hpp"
 #include "support/fake_gpu/fake_gpu.hpp"
@@ -115,7 +112,7 @@ class GpuArray {
   [[nodiscard]] int64_t bytes() const noexcept { return bytes_; }
   /// Behind the curtain: at once, in no stream's order.
   template <class T>
-  void poke(const std::vector<T>& values) {
+  void poke(const std::vector<T>& values) const {
     expect(static_cast<int64_t>(values.size() * sizeof(T)) == bytes_ &&
                (bytes_ == 0 || fake_gpu::poke(data_, values.data(), bytes_)),
            "poked");

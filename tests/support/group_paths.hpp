@@ -5,13 +5,6 @@
 //   ddp_case_on(kThreePaths, sums_are_right) { run_on(path, 3, [](Group& group, int rank) { ... }); }
 #pragma once
 
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "support/gpu_world.hpp"
 #include "support/group_procs.hpp"
 
@@ -68,7 +61,6 @@ inline void run_at(Path path, int size,
   Procs procs(size, [&](int rank, Reporter&) {
     if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
     body("file://" + folder.path() + "/meet", options_of(rank), rank);
-    return std::string("done");
   });
   int rank = 0;
   std::string failed;  // of all ranks: the first one's trouble is often that another left
@@ -145,3 +137,14 @@ inline bool list_on_paths(const char* file, const Paths& paths, const std::strin
   void function(ddp::test::Path);                                                                                      \
   [[maybe_unused]] const bool function##_is_listed = ddp::test::list_on_paths(__FILE__, (paths), #function, function); \
   void function([[maybe_unused]] ddp::test::Path path)
+
+/// Its body is that of each rank, with `path`, `group` and `rank`, for some numbers of ranks; `run` is run_on or one like
+/// it: ddp_ranks_case_on(kThreePaths, run_on, sums_are_exact, 1, 3) { ... }
+#define ddp_ranks_case_on(paths, run, function, ...)                                                    \
+  void function(ddp::test::Path, ddp::group::Group&, int);                                              \
+  [[maybe_unused]] const bool function##_is_listed =                                                    \
+      ddp::test::list_on_paths(__FILE__, (paths), #function, [](ddp::test::Path path) {                 \
+        for (const int size : {__VA_ARGS__})                                                            \
+          run(path, size, [path](ddp::group::Group& group, int rank) { function(path, group, rank); }); \
+      });                                                                                               \
+  void function([[maybe_unused]] ddp::test::Path path, [[maybe_unused]] ddp::group::Group& group, [[maybe_unused]] int rank)

@@ -2,12 +2,6 @@
 // Groups of processes, met at a file in a folder of their own: each child's body gets its group.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-
 #include "support/group_world.hpp"
 #include "support/procs.hpp"
 
@@ -50,7 +44,6 @@ inline void run_group_procs(int size, const ddp_group_options& options,
   Procs procs(size, [&](int rank, Reporter&) {
     const auto group = join_process_group(folder, rank, size, options);
     body(*group, rank);
-    return std::string("done");
   });
   expect_success(procs, 60'000);
 }

@@ -2,12 +2,6 @@
 // Groups of threads, made through the rendezvous local://: each rank's body gets its group.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <functional>
-#include <string>
-#include <thread>
-
 #include "group/group.hpp"
 #include "support/check.hpp"
 #include "support/ranks.hpp"
@@ -15,14 +9,12 @@
 namespace ddp::test {
 
 inline ddp_group_options world_options(int32_t rank = -1, int32_t size = -1) {
-  ddp_group_options options{};
-  options.rank = rank;
-  options.world_size = size;
-  options.timeout_ms = 20'000;
-  options.heartbeat_ms = 100;
-  options.dead_after_ms = 10'000;
-  options.rendezvous_timeout_ms = 20'000;
-  return options;
+  return {.rank = rank,
+          .world_size = size,
+          .timeout_ms = 20'000,
+          .heartbeat_ms = 100,
+          .dead_after_ms = 10'000,
+          .rendezvous_timeout_ms = 20'000};
 }
 
 inline void run_groups_with(int size, ddp_group_options options, const std::function<void(group::Group&, int)>& body) {
@@ -51,3 +43,12 @@ inline void wait_until(const std::function<bool()>& done) {
 }
 
 }  // namespace ddp::test
+
+/// The head of a case whose body is that of each rank, with `group` and `rank`, for some numbers of ranks; `run` is
+/// run_groups or one like it: ddp_ranks_case(run_groups, sums_are_exact, 1, 3) { ... }
+#define ddp_ranks_case(run, function, ...)                                                          \
+  void function(ddp::group::Group&, int);                                                           \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(__FILE__, #function, [] { \
+    for (const int size : {__VA_ARGS__}) run(size, function);                                       \
+  });                                                                                               \
+  void function([[maybe_unused]] ddp::group::Group& group, [[maybe_unused]] int rank)

@@ -3,14 +3,6 @@
 // that are never reopened. Gradients are small integers, so their mean has the same bits however many ranks form it.
 #pragma once
 
-#include <algorithm>
-#include <csignal>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "core/hash.hpp"
 #include "ddp/experimental.h"
 #include "support/defaults.hpp"

@@ -2,16 +2,7 @@
 // Ranks as processes on hosts that are made up (DDP_TEST_HOST), over the real Gloo module and real shared memory.
 #pragma once
 
-#include <signal.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-
 #include "hosts/transport.hpp"
-#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
 #include "support/no_gloo.hpp"
@@ -29,10 +20,7 @@ class Child {
         ddp_sum_order order = DDP_SUM_ORDER_BY_RANK)
       : moved_(placement[static_cast<size_t>(rank)]), control_(hub, rank, 20'000) {
     control_.on_failure([this](const Error& cause) { failure_.set(cause); });
-    ddp_group_options options{};
-    options.timeout_ms = timeout_ms;
-    options.sum_order = order;
-    options.rendezvous_timeout_ms = 20'000;
+    ddp_group_options options{.timeout_ms = timeout_ms, .rendezvous_timeout_ms = 20'000, .sum_order = order};
     const collective::TransportContext context{&control_, &failure_, options};
     const hierarchy::Layout layout = hierarchy::lay_out(control_, options);
     const hierarchy::Carrier carrier{socket::load_module(), "127.0.0.1", socket::SocketOptions{}};

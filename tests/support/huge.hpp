@@ -2,13 +2,6 @@
 // What the system reports about memory on huge pages, read without the library.
 #pragma once
 
-#include <sys/mman.h>
-
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <string>
-
 #include "support/check.hpp"
 
 namespace ddp::test {

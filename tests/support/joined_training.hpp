@@ -3,18 +3,8 @@
 // their weights at the end are those of the replay.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <chrono>
-#include <functional>
 #include <new>
-#include <stdexcept>
-#include <string>
-#include <thread>
 
-#include "support/group_procs.hpp"
 #include "support/survivor.hpp"
 
 namespace ddp::test {

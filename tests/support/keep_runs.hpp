@@ -2,10 +2,6 @@
 // Processes that train as keep_training.hpp says, against a replay of the steps that they have made.
 #pragma once
 
-#include <cstdlib>
-#include <string>
-#include <vector>
-
 #include "support/keep_training.hpp"
 #include "support/on_processes.hpp"
 

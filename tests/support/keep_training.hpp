@@ -4,14 +4,6 @@
 // so a mean has the same bits however many ranks form it.
 #pragma once
 
-#include <csignal>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "ddp/experimental.h"
 #include "support/defaults.hpp"

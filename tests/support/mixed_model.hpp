@@ -2,15 +2,8 @@
 // A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "device/gpu/device.hpp"
-#include "group/gpu.hpp"
 #include "model/model.hpp"
 #include "support/gpu_world.hpp"
 
@@ -18,12 +11,7 @@ namespace ddp::test {
 
 enum class Place { kHost, kGpu, kMixed };
 
-inline ddp_model_options mixed_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 4'000;
-  options.bucket_bytes = 20'000;
-  return options;
-}
+inline ddp_model_options mixed_model_options() { return {.first_bucket_bytes = 4'000, .bucket_bytes = 20'000}; }
 
 /// One tensor of the model and its memory.
 struct Lent {

@@ -2,12 +2,6 @@
 // Threads of the library in this process, by their names ("ddp-...").
 #pragma once
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
-
 #include "support/check.hpp"
 
 namespace ddp::test {

@@ -2,12 +2,6 @@
 // Trainings whose global batch has parts, in every way of making a step, for a comparison of bits between numbers of ranks.
 #pragma once
 
-#include <functional>
-#include <set>
-#include <string>
-#include <vector>
-
-#include "core/virtual_ranks.hpp"
 #include "model/uneven.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
@@ -122,8 +116,7 @@ struct PartTraining {
   PartTraining(group::Group& group, const Case& way)
       : how(way), world(group, way.rule, way.ways), ema(world.model, {0.5}), ranks(ranks_of(group)) {
     if (how.loss_scale == 1) return;
-    ddp_loss_scale_options scale{};
-    scale.initial = how.loss_scale;
+    ddp_loss_scale_options scale{.initial = how.loss_scale};
     if (how.scale_adapts) scale = {0, how.loss_scale, 2, 0.5, 1, 1024, 2};
     world.optimizer->set_loss_scale(scale);
   }

@@ -3,10 +3,6 @@
 // of the default stream.
 #pragma once
 
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "support/group_paths.hpp"
 
 namespace ddp::test {

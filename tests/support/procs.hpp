@@ -2,7 +2,7 @@
 // Ranks as processes: fork, talk back, kill, and collect, always within a limit.
 //
 //   Procs procs(4, [](int rank, Reporter& report) {   // runs in the child; may throw
-//     ...; report.say("joined"); ...; return std::string("the text of the result");
+//     ...; report.say("joined"); ...; return std::string("the text of the result"); or nothing
 //   });
 //   procs.wait_for(2, "joined"); procs.signal(2, SIGKILL);
 //   std::vector<ProcResult> results = procs.wait();     // exit codes, texts, times
@@ -17,6 +17,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace ddp::test {
@@ -48,7 +49,16 @@ class Reporter {
 
 class Procs {
  public:
-  using Body = std::function<std::string(int rank, Reporter& report)>;
+  /// Gives the text of the result, or nothing.
+  struct Body : std::function<std::string(int rank, Reporter& report)> {
+    using function::function;
+    template <class Given>
+    requires std::is_void_v<std::invoke_result_t<const Given&, int, Reporter&>> Body(const Given& given)
+        : function([given](int rank, Reporter& report) {
+            given(rank, report);
+            return std::string();
+          }) {}
+  };
 
   /// Fork `size` children; they run at once.
   Procs(int size, const Body& body);

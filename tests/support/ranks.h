@@ -69,6 +69,16 @@ static inline void run_ranks(int32_t size, const char *place, void (*body)(rank 
 /* A group of this thread alone. */
 static inline ddp_group *alone(void) { return make_group("local://alone", 0, 1); }
 
+/* A case with `group`, a group of this thread alone. */
+#define check_alone_case(function)             \
+  static void function##_in(ddp_group *group); \
+  check_case(function) {                       \
+    ddp_group *group = alone();                \
+    function##_in(group);                      \
+    ddp_group_destroy(group);                  \
+  }                                            \
+  static void function##_in(ddp_group *group)
+
 static inline ddp_model *new_model(ddp_group *group, const ddp_model_options *options) {
   ddp_model *model = NULL;
   check_ok(ddp_model_create(group, options, &model));

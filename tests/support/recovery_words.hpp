@@ -2,12 +2,6 @@
 // A group's reports about its ranks before and after a recovery, compared with what the ranks know of each other.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "core/error.hpp"
 #include "ddp/experimental.h"
 #include "support/check.hpp"
 

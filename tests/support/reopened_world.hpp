@@ -3,17 +3,6 @@
 // are made from rank, step, name and position.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <deque>
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "model/gradients.hpp"
 #include "model/optimizer_slot.hpp"
@@ -43,13 +32,12 @@ class ReopenedWorld {
  public:
   /// Optimizers: momentum for those whose names begin with "m", AdamW for the rest. Not committed.
   ReopenedWorld(group::Group& group, const ReopenedWays& ways, const Sizes& parameters) : group_(group), ways_(ways) {
-    ddp_model_options options{};
-    options.first_bucket_bytes = 8'000;
-    options.bucket_bytes = 60'000;
-    options.reduce = DDP_AVERAGE;
-    options.unused = ways.unused;
-    options.progress = DDP_PROGRESS_CALLER;
-    options.own_values = ways.own_values ? 1 : 0;
+    ddp_model_options options{.first_bucket_bytes = 8'000,
+                              .bucket_bytes = 60'000,
+                              .reduce = DDP_AVERAGE,
+                              .unused = ways.unused,
+                              .progress = DDP_PROGRESS_CALLER,
+                              .own_values = ways.own_values ? 1 : 0};
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
     for (const auto& [name, size] : parameters) add(name, size);
     if (!named("m").empty()) momentum = make_momentum(named("m"));

@@ -2,15 +2,6 @@
 // What tests of ddp_group_share have in common: arrays of floats, and a body that runs in the processes of a group.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include "support/group_procs.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 
@@ -53,7 +44,6 @@ inline void in_processes(int size, int64_t limit_ms, const std::function<void(dd
     body(group, rank);
     (void)ddp_group_barrier(group);  // a body may have destroyed it
     ddp_group_destroy(group);
-    return std::string("done");
   });
   expect_success(procs, limit_ms);
 }

@@ -3,19 +3,9 @@
 // load them.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "checkpoint/state.hpp"
 #include "model/model.hpp"
 #include "model/replica_state.hpp"
-#include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/group_world.hpp"
 
@@ -59,12 +49,7 @@ class PlainOptimizer final : public model::ReplicaState {
   const char* kind_;
 };
 
-inline ddp_model_options state_model_options() {
-  ddp_model_options options{};
-  options.first_bucket_bytes = 1 << 20;
-  options.bucket_bytes = 1 << 20;
-  return options;
-}
+inline ddp_model_options state_model_options() { return {.first_bucket_bytes = 1 << 20, .bucket_bytes = 1 << 20}; }
 
 /// Not owned: the group lives as long as the test's body.
 inline std::shared_ptr<group::Group> borrowed(group::Group& group) { return {std::shared_ptr<void>(), &group}; }

@@ -3,11 +3,6 @@
 // parts. `Training` has commit(), step(number), step_count() and result().
 #pragma once
 
-#include <chrono>
-#include <string>
-#include <thread>
-
-#include "support/group_procs.hpp"
 #include "support/on_processes.hpp"
 #include "support/public_api.hpp"
 

@@ -4,18 +4,6 @@
 // powers of two, so each operation is exact or rounded once, whatever the order of the sum.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <map>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "ddp/experimental.h"
 #include "parts/model_pass.hpp"
 #include "support/defaults.hpp"

@@ -3,7 +3,9 @@
 
 together.py OUT NAME=PATH ...
 
-The headers come first, so that none is read within a namespace. A test with a main() keeps it there; support/cases.cpp calls it.
+The headers come first, so that none is read within a namespace: support/check.hpp before all, with the standard headers of most tests. The
+namespace of a test is unnamed within, unless the test opens an unnamed one itself because some of it must be seen by a linker.
+A test with a main() keeps it there; support/cases.cpp calls it.
 """
 
 import pathlib
@@ -21,15 +23,16 @@ def headers_of(text):
 
 
 def joined(tests):
-    headers, parts = {}, []
+    headers, parts = {'#include "support/check.hpp"': None}, []
     for name, path in tests:
         text = pathlib.Path(path).read_text()
         headers.update(dict.fromkeys(headers_of(text)))
         space = "of_" + re.sub(r"\W", "_", name)
         run = f"{space}::main" if re.search(r"^int main\(", text, re.M) else "nullptr"
-        parts.append(f'namespace {space} {{\n#include "{path}"\n}}  // namespace {space}\n'
+        opening, closing = ("", "") if re.search(r"^namespace {$", text, re.M) else ("namespace {\n", "}\n")
+        parts.append(f'namespace {space} {{\n{opening}#include "{path}"\n{closing}}}  // namespace {space}\n'
                      f'static const bool {space}_is_listed = ddp::test::list_file("{name}", "{path}", {run});\n')
-    return "\n".join([*headers, '#include "support/check.hpp"', *parts])
+    return "\n".join([*headers, *parts])
 
 
 def main():

@@ -3,11 +3,6 @@
 // was 1.
 #pragma once
 
-#include <algorithm>
-#include <csignal>
-#include <memory>
-#include <vector>
-
 #include "core/attempt.hpp"
 #include "group/recovery.hpp"
 #include "model/model.hpp"
@@ -29,9 +24,7 @@ struct TrainedRank {
     rank = its_rank;
     options.dead_after_ms = 1'000;
     group = join_process_group(folder, rank, size, options);
-    ddp_model_options model_options{};
-    model_options.first_bucket_bytes = 1 << 20;
-    model_options.own_values = sharded ? 1 : 0;
+    ddp_model_options model_options{.first_bucket_bytes = 1 << 20, .own_values = sharded ? 1 : 0};
     model = std::make_shared<model::Model>(group, model_options);
     model->add_parameter("weight", flat_tensor(weight.data(), DDP_F32, parameters), nullptr);
     model->add_buffer("mean", flat_tensor(mean.data(), DDP_F32, 3));

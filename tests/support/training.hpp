@@ -5,99 +5,20 @@
 // is one for bits.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <deque>
-#include <limits>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "model/gradients.hpp"
-#include "model/model.hpp"
 #include "model/optimizer_slot.hpp"
 #include "model/replicas.hpp"
 #include "optim/adam.hpp"
-#include "optim/custom.hpp"
-#include "optim/rules.hpp"
 #include "optim/sgd.hpp"
 #include "parts/model_pass.hpp"
 #include "support/gradient_pages.hpp"
 #include "support/group_paths.hpp"
 #include "support/own_rules.hpp"
 #include "support/rule_options.hpp"
+#include "support/ways.hpp"
 #include "unit/optim/oracle.hpp"
 
 namespace ddp::test {
-
-/// kNesterov has a weight decay too. The last two are only rules of the program.
-enum class Rule { kSgd, kMomentum, kAdamW, kLion, kAdagrad, kNesterov };
-
-/// One is larger than a bucket and is split in two if it is F32, some are smaller than a slice's block.
-inline const std::vector<int64_t> kFusedShapes = {7, 5000, 1, 1024, 3000, 64, 20'000, 900};
-/// All types; more than one block of a norm, one element, none.
-inline const std::vector<ddp_dtype> kMixedDtypes = {DDP_F32, DDP_F64, DDP_F16,  DDP_BF16,
-                                                    DDP_F32, DDP_F32, DDP_BF16, DDP_F64};
-inline const std::vector<int64_t> kMixedShapes = {3000, 13, 1500, 2049, 1, 0, 5, 1025};
-
-/// Where and how an optimizer makes steps.
-struct StepWays {
-  bool shard = false;
-  bool in_backward = false;
-  bool late_values = false;
-  bool divide_in_step = false;
-  double max_norm = 0;
-  double clip_value = 0;
-  ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
-  bool undo = true;
-  bool master_weights = false;
-  bool custom = false;         // the rule is the program's
-  bool whole_tensors = false;  // and wants them
-  double rate = 0.05;
-  double momentum = 0.9;
-  double epsilon = 1e-8;
-};
-
-/// One of several optimizers.
-struct Stepper : StepWays {
-  Rule rule = Rule::kSgd;
-  std::vector<int32_t> parameters{};  // by their numbers; none: the rest
-
-  Stepper(Rule of, std::vector<int32_t> list = {}, bool is_sharded = false, bool steps_in_backward = false)
-      : rule(of), parameters(std::move(list)) {
-    shard = is_sharded;
-    in_backward = steps_in_backward;
-  }
-};
-
-struct Ways : StepWays {
-  Home home = Home::kOfPath;
-  bool values_in_group = false;  // parameters in ddp_group_alloc memory
-  bool own_values = false;       // libddp keeps them from commit on; what was lent is spoiled then
-  bool owned_grads = true;
-  bool every_second_lent = false;  // of the gradients that would be owned
-  bool later_grads = false;        // each pass gets them in memory of its own, which does not exist before and afterwards
-  ddp_progress progress = DDP_PROGRESS_CALLER;
-  ddp_dtype dtype = DDP_F32;
-  std::vector<ddp_dtype> dtypes{};  // of each shape; none: all are `dtype`
-  ddp_dtype wire{};
-  ddp_unused unused = DDP_UNUSED_ALLOW;
-  ddp_divisor divisor = DDP_DIVISOR_WORLD;
-  parts::Hook hook{};
-  int32_t uneven_inputs = 0;
-  int64_t first_bucket_bytes = 8'000;
-  int64_t bucket_bytes = 60'000;
-  std::vector<int64_t> shapes = kFusedShapes;
-  std::vector<int64_t> columns{};   // of each shape, which is a matrix then; none: all are flat
-  std::vector<int32_t> numbers{};   // the shapes that this model has; none: all
-  std::vector<int32_t> buckets{};   // of the program, with -1 between two; none: the library's
-  std::vector<Stepper> steppers{};  // none: one optimizer, of the rule that the constructor gets
-  bool whole_gradients = false;     // exact sums in every type and order, as on GPUs
-};
 
 /// One rank's model.
 class Training : NotCopied {
@@ -116,7 +37,8 @@ class Training : NotCopied {
   std::deque<OwnRule> owns;                     // of each optimizer
   OwnRule& own;
   std::vector<std::unique_ptr<GradientPages>> later;
-  double scale = 1;  // of the gradients
+  std::vector<GpuArray> fresh{};  // what is enqueued
+  double scale = 1;               // of the gradients
 
   Training(group::Group& of, Rule rule, const Ways& asked)
       : group(of), ways(asked), numbers(asked.numbers), owns(1), own(owns.front()) {
@@ -131,9 +53,9 @@ class Training : NotCopied {
     if (ways.wire == ddp_dtype{}) model->set_hook(ways.hook);
     for (size_t k = 0; k < numbers.size(); ++k) add(k);
     if (!ways.buckets.empty()) model->gradients().set_buckets(ways.buckets);
-    if (ways.steppers.empty()) make_optimizer(rule);
+    if (ways.steppers.empty() && ways.is_stepped) make_optimizer(rule);
     for (const Stepper& each : ways.steppers) add(each);
-    optimizer = optimizers.front();
+    if (ways.is_stepped) optimizer = optimizers.front();
     model->commit(stream());
     if (ways.own_values) spoil_what_was_lent();
   }
@@ -187,13 +109,15 @@ class Training : NotCopied {
     for (size_t k = 0; ways.later_grads && k < size(); ++k) give_grad(k);
     for (size_t k = 0; k < size(); ++k) fill(rank, step, k);
   }
-  void fill(int rank, int step, size_t k) {
+  void fill(int rank, int step, size_t k) const {
+    const auto made = ways.whole_gradients ? &whole_gradient : &gradient;
+    fill(k, [&](size_t p, int64_t i) { return scale * made(rank, step, p, i); });
+  }
+  void fill(size_t k, const std::function<double(size_t, int64_t)>& number) const {
     std::vector<std::byte> bytes(static_cast<size_t>(grad(k).bytes()));
-    const auto p = static_cast<size_t>(numbers[k]);
     for (int64_t i = 0; i < count(k); ++i)
-      set_element(dtype(k), bytes.data(), static_cast<size_t>(i),
-                  scale * (ways.whole_gradients ? whole_gradient(rank, step, p, i) : gradient(rank, step, p, i)));
-    write(grad(k), bytes);
+      set_element(dtype(k), bytes.data(), static_cast<size_t>(i), number(static_cast<size_t>(numbers[k]), i));
+    ways.enqueued ? fresh[k].poke(bytes) : write(grad(k), bytes);
   }
   /// One element of a gradient, by the parameter's number.
   void set_grad(int32_t number, int64_t i, double to) const {
@@ -207,7 +131,8 @@ class Training : NotCopied {
     fill(rank, step);
     reduce(unused, missing);
   }
-  void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {}, ddp_pass mode = DDP_PASS_REDUCE) {
+  void reduce(const std::set<int32_t>& unused = {}, const std::set<int32_t>& missing = {},
+              ddp_pass mode = DDP_PASS_REDUCE) const {
     model->begin_backward(mode);
     mark(unused, missing);
     model->end_backward(stream());
@@ -216,8 +141,13 @@ class Training : NotCopied {
     for (auto k = static_cast<int32_t>(size()); k-- > 0;) {
       const int32_t number = numbers[static_cast<size_t>(k)];
       if (missing.count(number) != 0) continue;
-      unused.count(number) != 0 ? model->pass().mark_unused(k) : model->pass().mark_ready(k, stream());
+      unused.count(number) != 0 ? model->pass().mark_unused(k) : mark_one(k);
     }
+  }
+  void mark_one(int32_t k) const {
+    const auto at = static_cast<size_t>(k);
+    if (ways.enqueued) write_on(stream(), fresh[at], grad(at).data);
+    model->pass().mark_ready(k, stream());
   }
   void step() const {
     for (const auto& each : optimizers) each->step(stream());
@@ -227,11 +157,14 @@ class Training : NotCopied {
     step();
   }
 
+  void synchronize() const {
+    if (stream_ != nullptr) stream_->synchronize();
+  }
   /// Of a tensor, in the order of the stream.
   [[nodiscard]] std::vector<std::byte> read(const Tensor& tensor) const {
     std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
     if (bytes.empty()) return bytes;
-    if (stream_ != nullptr) stream_->synchronize();
+    synchronize();
     if (tensor.is_on_gpu())
       expect(fake_gpu::peek(bytes.data(), tensor.data, tensor.bytes()), "peeked");
     else
@@ -268,16 +201,15 @@ class Training : NotCopied {
 
  private:
   [[nodiscard]] ddp_model_options model_options() const {
-    ddp_model_options options{};
-    options.first_bucket_bytes = ways.first_bucket_bytes;
-    options.bucket_bytes = ways.bucket_bytes;
-    options.reduce = DDP_AVERAGE;
-    options.unused = ways.unused;
-    options.divisor = ways.divisor;
-    options.progress = ways.progress;
-    options.wire = ways.wire;
-    options.uneven_inputs = ways.uneven_inputs;
-    options.own_values = ways.own_values ? 1 : 0;
+    ddp_model_options options{.first_bucket_bytes = ways.first_bucket_bytes,
+                              .bucket_bytes = ways.bucket_bytes,
+                              .reduce = DDP_AVERAGE,
+                              .unused = ways.unused,
+                              .progress = ways.progress,
+                              .divisor = ways.divisor,
+                              .uneven_inputs = ways.uneven_inputs,
+                              .wire = ways.wire,
+                              .own_values = ways.own_values ? 1 : 0};
     return options;
   }
   [[nodiscard]] Tensor lend(size_t k, bool in_group) {
@@ -300,6 +232,7 @@ class Training : NotCopied {
     return flat_tensor(on_host_.emplace_back(static_cast<size_t>(bytes)).data(), dtype(k), count(k));
   }
   void add(size_t k) {
+    if (ways.enqueued) fresh.emplace_back(device(), count(k) * 4);
     const Tensor lent = lend(k, ways.values_in_group);
     std::vector<std::byte> start(static_cast<size_t>(lent.bytes()));
     for (int64_t i = 0; i < count(k); ++i)

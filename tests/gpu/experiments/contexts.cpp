@@ -4,9 +4,6 @@
 // the free memory, so everything that others use is counted.
 #include <dlfcn.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "gpu/experiments/experiments.hpp"
 #include "gpu/support/world.hpp"
 

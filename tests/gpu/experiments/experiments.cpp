@@ -5,8 +5,6 @@
 // arguments, 77 there is no GPU here (or not what the part needs).
 #include "gpu/experiments/experiments.hpp"
 
-#include <cstdio>
-#include <cstring>
 #include <exception>
 
 #include "gpu/support/run_tests.hpp"

@@ -6,12 +6,6 @@
 // shows that the parts work, its figures mean nothing, and no time is judged.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "gpu/support/place.hpp"
 
 namespace ddp::experiments {

@@ -4,10 +4,7 @@
 // must be noticed in time. On a GPU that ranks share there is no NVLS; then this shows that capturing works at all.
 #include <dlfcn.h>
 
-#include <csignal>
-
 #include "gpu/experiments/experiments.hpp"
-#include "gpu/support/run_tests.hpp"
 #include "gpu/support/trainer.hpp"
 #include "gpu/support/world.hpp"
 

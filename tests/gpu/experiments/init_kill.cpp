@@ -2,7 +2,6 @@
 // A rank is killed while NCCL connects the ranks: the others must see it within a second, with the name of the dead rank.
 // NCCL alone would wait until its own limit. Ranks are processes, and the fake GPU knows only threads: there the
 // tensors are in host memory, which shows that this part works.
-#include <csignal>
 
 #include "gpu/experiments/experiments.hpp"
 #include "gpu/support/world.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes that the kernels move: packing gradients into a bucket, and Adam, compared with a copy of the same run. Read and
 // written bytes count. Each measurement rotates through more memory than the second-level cache has.
-#include <limits>
 
 #include "gpu/experiments/experiments.hpp"
 

@@ -2,7 +2,6 @@
 // The rate of sums with the bits of the CPU (group option reproducible), compared with those in which NCCL adds: bus
 // bandwidth of an all-reduce, 2 (n - 1) / n of its bytes in its time. Ranks that share a GPU show that it works, and nothing
 // about rates.
-#include <cmath>
 
 #include "gpu/experiments/experiments.hpp"
 #include "gpu/support/world.hpp"

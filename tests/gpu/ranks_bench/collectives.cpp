@@ -2,7 +2,6 @@
 // ddp_group_all_reduce, _reduce_scatter and _all_gather compared with ncclAllReduce, ncclReduceScatter and ncclAllGather: 1
 // KiB to 256 MiB, F32 sums, in memory of the program. Each is looked at once for its numbers before it is timed.
 #include "gpu/ranks_bench/ranks_bench.hpp"
-#include "support/check.hpp"
 
 namespace ddp::bench {
 namespace {

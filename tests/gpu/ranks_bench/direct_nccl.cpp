@@ -3,8 +3,6 @@
 // such file, those of its table.
 #include <dlfcn.h>
 
-#include <array>
-
 #include "gpu/ranks_bench/ranks_bench.hpp"
 #include "modules/cuda/nccl_api.hpp"
 

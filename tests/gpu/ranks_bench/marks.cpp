@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What marks cost the host where there are several ranks: one that closes a bucket enqueues NCCL's call, the others do next
 // to nothing. Gradients are in libddp's memory and are marked without a kernel before them.
-#include <algorithm>
-#include <chrono>
 
 #include "gpu/ranks_bench/ranks_bench.hpp"
 

@@ -6,11 +6,6 @@
 // ddprun.
 #include "gpu/ranks_bench/ranks_bench.hpp"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstring>
-
 #include "gpu/support/world.hpp"
 
 namespace ddp::bench {

@@ -8,10 +8,6 @@
 // whole array's bytes * (n - 1) / n.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
 

@@ -4,12 +4,7 @@
 
 #include <ddp/experimental.h>
 
-#include <memory>
-#include <stdexcept>
-#include <string>
-
 #include "gpu/support/run_tests.hpp"
-#include "support/check.hpp"
 #include "support/defaults.hpp"
 
 namespace ddp::test::card {

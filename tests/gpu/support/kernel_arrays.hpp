@@ -2,15 +2,8 @@
 // Arrays for kernels: many lengths and alignments, numbers of every kind, and a comparison by bits.
 #pragma once
 
-#include <cmath>
-#include <limits>
-#include <random>
-#include <sstream>
-#include <vector>
-
 #include "gpu/support/place.hpp"
 #include "gpu/support/run_tests.hpp"
-#include "support/check.hpp"
 #include "unit/optim/oracle.hpp"
 
 namespace ddp::test {

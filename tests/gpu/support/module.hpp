@@ -6,13 +6,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <stdexcept>
-#include <string>
-
 #include "device/gpu/gpu_abi.h"
 #include "os/module_files.hpp"
 #include "support/check.hpp"

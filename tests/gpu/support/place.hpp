@@ -4,10 +4,6 @@
 
 #include <ddp/experimental.h>
 
-#include <cstring>
-#include <string>
-#include <utility>
-
 #include "gpu/support/module.hpp"
 
 namespace ddp::test::card {

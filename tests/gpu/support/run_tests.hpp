@@ -3,10 +3,7 @@
 // anything raced or was used after its end.
 #pragma once
 
-#include <algorithm>
-
 #include "gpu/support/module.hpp"
-#include "support/check.hpp"
 
 namespace ddp::test::card {
 

@@ -2,12 +2,6 @@
 // A model of odd sizes in a place, with gradients made from rank, step and position: the same numbers in any place.
 #pragma once
 
-#include <deque>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
 #include "unit/optim/oracle.hpp"

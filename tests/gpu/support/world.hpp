@@ -5,14 +5,9 @@
 // that is fake every rank is a thread.
 #pragma once
 
-#include <atomic>
-#include <cstdlib>
-#include <functional>
-
 #include "gpu/support/calls.hpp"
 #include "gpu/support/place.hpp"
 #include "support/group_procs.hpp"
-#include "support/ranks.hpp"
 
 namespace ddp::test::card {
 
@@ -75,7 +70,6 @@ inline void run_processes(int size, const Body& body, int64_t limit_ms) {
     const Place place = settle_in_process(rank, size);
     const GroupHandle group = join_world(folder, rank, size, place);
     body({group.get(), rank, size, place});
-    return std::string("done");
   });
   expect_success(procs, limit_ms);
 }
@@ -142,3 +136,12 @@ inline void need_world() {
 }
 
 }  // namespace ddp::test::card
+
+/// The head of a case whose body is that of each rank, with `at`, for some numbers of ranks: ddp_world_case(sums, 2, 3) {
+/// ... }
+#define ddp_world_case(function, ...)                                                               \
+  void function(const ddp::test::card::Rank&);                                                      \
+  [[maybe_unused]] const bool function##_is_listed = ddp::test::list_case(__FILE__, #function, [] { \
+    for (const int size : {__VA_ARGS__}) run_world(size, function);                                 \
+  });                                                                                               \
+  void function(const ddp::test::card::Rank& at)

@@ -2,14 +2,7 @@
 // The first cause stays, and wakes once.
 #include "bootstrap/failure.hpp"
 
-#include <atomic>
-#include <thread>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const Error kFirst(DDP_ERROR_PEER_FAILED, "rank 1 is gone");
 const Error kSecond(DDP_ERROR_TIMED_OUT, "rank 2 is late");
@@ -54,5 +47,3 @@ ddp_case(one_of_many_threads_is_first) {
   for (std::thread& thread : threads) thread.join();
   expect(firsts == 1 && calls == 1, "one first, one call");
 }
-
-}  // namespace

@@ -3,18 +3,10 @@
 // as the state machines of the TCP one pass them on.
 #include "control/letters.hpp"
 
-#include <atomic>
-#include <mutex>
-#include <vector>
-
 #include "control/local_hub.hpp"
 #include "control/messages.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Read = std::vector<std::pair<int32_t, std::string>>;
 
@@ -64,5 +56,3 @@ ddp_case(a_letter_that_is_too_long_is_refused) {
         bootstrap::messages::write(bootstrap::messages::Letter{2, letter.text + "x"})));
   }));
 }
-
-}  // namespace

@@ -2,16 +2,9 @@
 // Handles are numbers that are checked, not addresses that are followed.
 #include "capi/handles.hpp"
 
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
 
 struct thing;  // the C handle
-
-using namespace ddp::test;
-
-namespace {
 
 struct Object {
   int value = 0;
@@ -59,5 +52,3 @@ ddp_case(using_and_destroying_at_once_is_safe) {
     expect(table.get(handle) == nullptr, "gone");
   }
 }
-
-}  // namespace

@@ -2,22 +2,13 @@
 // Which files of a folder are checkpoints of steps, which of them go, and who may save there.
 #include "checkpoint/folder.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "checkpoint/folder_lock.hpp"
 #include "checkpoint/temporary.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 using Names = std::vector<std::string>;
 
@@ -61,8 +52,8 @@ ddp_case(steps_come_with_the_greatest_first) {
   fill(folder, {30, 999999999999, 5, 1000000000000, 200});
   for (const char* name : kForeign) write_whole(folder.file(name), "y");
   expect(steps_in(folder) == std::vector<int64_t>({1000000000000, 999999999999, 200, 30, 5}), "steps");
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("none")); }), "does not exist");
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("latest")); }), "latest");
+  expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("none")); }, {"does not exist"});
+  expect_error(DDP_ERROR_IO, [&] { (void)list_steps(folder.file("latest")); }, {"latest"});
 }
 
 ddp_case(the_newest_stay_and_nothing_else_is_touched) {
@@ -153,11 +144,11 @@ ddp_case(one_part_of_a_job_saves_to_a_folder) {
   mine.claim({"job", "rank 0 (host a, pid 5)", 2});
   expect_equal(save_elsewhere(folder, "job", 3), std::string("saves"), "it has replaced this process, which is stopped");
   for (int i = 0; i < 2; ++i)
-    expect_contains(expect_error(DDP_ERROR_IO,
-                                 [&] {
-                                   mine.claim({"job", "rank 0 (host a, pid 5)", 2});
-                                 }),
-                    "rank 0 (host b, pid 7) in generation 3");
+    expect_error(DDP_ERROR_IO,
+                 [&] {
+                   mine.claim({"job", "rank 0 (host a, pid 5)", 2});
+                 },
+                 {"rank 0 (host b, pid 7) in generation 3"});
   mine.claim({"job", "rank 0 (host a, pid 5)", 4});
 }
 
@@ -201,10 +192,11 @@ ddp_case(a_lock_that_is_no_file_is_refused) {
                      : is_link ? symlink("/dev/null", path.c_str())
                                : mkdir(path.c_str(), 0777);
     expect(made == 0, kind);
-    const std::string text = expect_error(DDP_ERROR_IO, [&] { FolderLock(folder.path()).claim({"job", "rank 0", 1}); });
-    expect_contains(text, path + "\" is no regular file");
+    expect_error(DDP_ERROR_IO,
+                 [&] {
+                   FolderLock(folder.path()).claim({"job", "rank 0", 1});
+                 },
+                 {path + "\" is no regular file"});
     expect(std::filesystem::remove(path), "removed");
   }
 }
-
-}  // namespace

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/layout.hpp"
 
-#include <random>
-#include <string>
-
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 std::string example() {
@@ -79,17 +73,15 @@ ddp_case(a_file_of_another_program_is_plain) {
 ddp_case(a_newer_format_is_refused_with_the_remedy) {
   Header header;
   header.metadata = {{kFormatKey, "3"}};
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }), "update the library");
+  expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }, {"update the library"});
 }
 
 ddp_case(texts_of_libddp_without_their_checksum_are_refused) {
   Header header;
   header.metadata = {{kFormatKey, "1"}, {kPrefixKey, "ddp:"}};
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }),
-                  "lacks the text ddp.checksum");
+  expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }, {"lacks the text ddp.checksum"});
   header.metadata = {{"ddp.epoch", "1"}};
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }),
-                  "lacks the text ddp.format");
+  expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }, {"lacks the text ddp.format"});
 }
 
 ddp_case(a_file_that_declares_no_checksum_is_read_unchecked) {
@@ -98,8 +90,7 @@ ddp_case(a_file_that_declares_no_checksum_is_read_unchecked) {
   const Layout layout = read_head(serialize_header(header));
   expect(!layout.plain && !layout.checked && layout.prefix == "ddp:" && layout.hashes.empty(), "unchecked");
   header.metadata[kChecksumKey] = "nine";
-  expect_contains(expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }),
-                  "does not match its checksum");
+  expect_error(DDP_ERROR_IO, [&] { (void)read_head(serialize_header(header)); }, {"does not match its checksum"});
   expect(read_head(example()).checked, "a file of libddp is checked");
 }
 
@@ -111,5 +102,3 @@ ddp_case(hexadecimal_numbers_are_strict) {
        {"", "0000000000000ABC", "000000000000abc", "0x00000000000abc", "-000000000000abc", " 000000000000abc"})
     expect(!from_hex(text, &value), text);
 }
-
-}  // namespace

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/manifest.hpp"
 
-#include <set>
-#include <string>
-#include <vector>
-
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 struct Table : Parameters {
@@ -74,5 +67,3 @@ ddp_case(the_cap_of_the_header_grows_with_the_model) {
   expect(large > small + 20 * 6 * 1000, "room for names");
   expect(large < kMaxHeaderBytes, "within the format");
 }
-
-}  // namespace

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
-#include <vector>
 
 #include "checkpoint/verify.hpp"
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::checkpoint;
 
 Item item(Part part, const std::string& name, std::vector<int64_t> shape, ddp_dtype dtype = DDP_F32) {
@@ -57,18 +52,18 @@ ddp_case(differences_are_named_with_counts) {
 ddp_case(a_dtype_or_a_rank_is_a_difference) {
   for (const Item& other :
        {item(Part::kModel, "b", {3}, DDP_F16), item(Part::kModel, "b", {3, 1}), item(Part::kModel, "b", {})})
-    expect_contains(expect_error(DDP_ERROR_MISMATCH,
-                                 [&] {
-                                   (void)match({kModel[0], other}, file_of(kModel), false, false);
-                                 }),
-                    "1 different");
+    expect_error(DDP_ERROR_MISMATCH,
+                 [&] {
+                   (void)match({kModel[0], other}, file_of(kModel), false, false);
+                 },
+                 {"1 different"});
 }
 
 ddp_case(only_the_first_few_are_listed) {
   std::vector<Item> many;
   for (int i = 0; i < 100; ++i) many.push_back(item(Part::kModel, "p" + std::to_string(i), {1}));
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(many, file_of({}), false, false); }),
-                  "100 missing (\"p0\" F32 [1], \"p1\" F32 [1], \"p2\" F32 [1], ...)");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(many, file_of({}), false, false); },
+               {"100 missing (\"p0\" F32 [1], \"p1\" F32 [1], \"p2\" F32 [1], ...)"});
 }
 
 ddp_case(the_optimizer_in_a_file_is_ignored_unless_asked_for) {
@@ -78,15 +73,14 @@ ddp_case(the_optimizer_in_a_file_is_ignored_unless_asked_for) {
   const Layout layout = file_of(all);
   (void)match(kModel, layout, false, false);
   (void)match(all, layout, true, true);
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, true, false); }),
-                  "1 unexpected (\"ddp:optimizer/w.exp_avg\"");
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(all, file_of(kModel), true, true); }), "2 missing");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, true, false); },
+               {"1 unexpected (\"ddp:optimizer/w.exp_avg\""});
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(all, file_of(kModel), true, true); }, {"2 missing"});
 }
 
 ddp_case(a_wrappers_prefix_is_recognised) {
   const Layout layout = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }),
-                  "begin with \"module.\"");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, layout, false, false); }, {"begin with \"module.\""});
 }
 
 ddp_case(a_partial_load_takes_what_both_have) {
@@ -109,8 +103,5 @@ ddp_case(a_partial_load_refuses_another_shape_and_a_file_with_nothing_in_common)
       expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(other, file_of(kModel), false, false, true); });
   expect_equal(text, "it is of another model: 1 different (\"b\" is F32 [3] in the file and F32 [4] here)", "text");
   const Layout wrapped = file_of({item(Part::kModel, "module.w", {2, 3}), item(Part::kModel, "module.b", {3})});
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, wrapped, false, false, true); }),
-                  "begin with \"module.\"");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)match(kModel, wrapped, false, false, true); }, {"begin with \"module.\""});
 }
-
-}  // namespace

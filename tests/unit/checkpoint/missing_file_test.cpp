@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint that is not there: the text names the files that are there.
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <string>
 
 #include "checkpoint/source.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 std::string text_of(const std::string& path) {
   const Error error = checkpoint::missing_file(path);
@@ -62,5 +53,3 @@ ddp_case(odd_paths_do_no_harm) {
        {std::string(), std::string("/"), folder.file(""), folder.file("x/y"), std::string(5000, 'n')})
     expect(!text_of(path).empty(), path);
 }
-
-}  // namespace

@@ -2,15 +2,8 @@
 // In which call a rank is, and when it counts as blocked.
 #include "control/call_state.hpp"
 
-#include <string>
-#include <thread>
-
 #include "exchange/transport.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
 
@@ -162,5 +155,3 @@ ddp_case(only_a_wait_that_lasts_is_told_and_its_end) {
   const auto end = look();
   expect(end.has_value() && !end->blocked.has_value(), "it is over");
 }
-
-}  // namespace

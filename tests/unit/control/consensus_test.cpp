@@ -2,18 +2,11 @@
 // All ranks do their part, or all throw the same.
 #include "control/consensus.hpp"
 
-#include <memory>
 #include <new>
-#include <string>
-#include <vector>
 
 #include "control/local_hub.hpp"
 #include "support/check.hpp"
 #include "support/ranks.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kRanks = 3;
 constexpr int64_t kLimitMs = 20'000;
@@ -63,5 +56,3 @@ ddp_case(a_lack_of_memory_comes_before_other_errors) {
     expect_equal(problem->status(), DDP_ERROR_OUT_OF_MEMORY, "status");
   });
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's state machine alone: its answers to rank 0's messages and to silence. Together with rank 0's:
 // control_server_test.
-#include <string>
 
 #include "control/client_state.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -147,5 +142,3 @@ ddp_case(nothing_follows_a_goodbye) {
   state.closed(5'000 * kMs);
   expect(state.take().empty(), "nothing");
 }
-
-}  // namespace

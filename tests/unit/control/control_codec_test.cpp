@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames, messages and proofs: written ones are read again, and changed ones are refused.
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "control/codec.hpp"
-#include "control/messages.hpp"
-#include "core/bytes.hpp"
-#include "core/random.hpp"
 #include "support/any_message.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr uint64_t kSeed = 20;
 
@@ -334,5 +322,3 @@ ddp_case(a_proof_fits_one_claim_one_role_and_one_token) {
   expect(bootstrap::auth::group_id("a", "bc", "d") != bootstrap::auth::group_id("a", "b", "cd"),
          "place and name do not run together");
 }
-
-}  // namespace

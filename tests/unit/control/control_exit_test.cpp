@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report that other ranks get about a rank whose process ends by exit(), by rank 0's state machine
 // (support/control_world.hpp).
-#include <string>
 
+#include "support/check.hpp"
 #include "support/control_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(who_exits_is_named_with_a_rank_that_waits) {
   for (const bool waits : {false, true}) {
@@ -32,5 +28,3 @@ ddp_case(who_exits_is_named_with_a_rank_that_waits) {
   world.run();
   expect_contains(world[0].failed->text(), "exited with an open pass or request, without ddp_group_destroy");
 }
-
-}  // namespace

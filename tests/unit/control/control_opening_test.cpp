@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first gather, which ranks say with their join (support/control_world.hpp).
-#include <string>
-#include <vector>
 
+#include "support/check.hpp"
 #include "support/control_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(an_opening_is_answered_as_the_group_forms) {
   ControlWorld world(0, 3);
@@ -47,5 +42,3 @@ ddp_case(a_second_contribution_before_the_group_forms_is_refused) {
   world.run();
   expect(!world[0].server_open && world[0].lost, "its connection has ended");
 }
-
-}  // namespace

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank 0's state machine together with the ranks' machines, without sockets (support/control_world.hpp).
-#include <algorithm>
-#include <string>
-#include <vector>
 
 #include "core/random.hpp"
+#include "support/check.hpp"
 #include "support/control_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_group_forms_and_gathers) {
   ControlWorld world(3);
@@ -369,5 +363,3 @@ ddp_case(any_order_of_events_leaves_one_story) {
       if (!out[i]) expect(world[i].failed.has_value() == broken, name + ": a broken group is known to all, and no other is");
   }
 }
-
-}  // namespace

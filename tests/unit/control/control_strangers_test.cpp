@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strangers at rank 0's port as events: how many may wait, who goes for the next one, and that an honest rank gets in.
-#include <cstring>
-#include <random>
-#include <set>
 
 #include "control/server_state.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
 using namespace ddp::bootstrap;
-
-namespace {
 
 constexpr size_t kMost = 64;
 
@@ -85,5 +79,3 @@ ddp_case(room_can_be_made_until_nobody_waits) {
   for (int i = 0; i < 9; ++i) expect(door.drop(), "one goes");
   expect(!door.drop() && door.waiting().empty(), "all have gone");
 }
-
-}  // namespace

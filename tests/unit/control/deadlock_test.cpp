@@ -3,16 +3,7 @@
 // exactly when no rank can ever continue, and never before.
 #include "control/deadlock.hpp"
 
-#include <algorithm>
-#include <random>
-#include <set>
-#include <string>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
 using Reports = std::vector<std::optional<bootstrap::BlockedCall>>;
@@ -230,5 +221,3 @@ ddp_case(one_call_with_two_meanings_is_named_with_its_places) {
   expect_contains(watch.verdict()->text(), "ddp_model_commit (collective 8)");
   expect_contains(watch.verdict()->text(), "ddp_model_commit (exchange 4)");
 }
-
-}  // namespace

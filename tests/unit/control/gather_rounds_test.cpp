@@ -2,15 +2,10 @@
 // Rounds of gather(), against a list of what each rank brought; random orders of arrival.
 #include "control/gather_rounds.hpp"
 
-#include <random>
-
 #include "support/check.hpp"
-
-namespace {
 
 using ddp::bootstrap::GatherRounds;
 using ddp::bootstrap::Member;
-using namespace ddp::test;
 
 std::vector<Member> people(int32_t size) {
   std::vector<Member> members;
@@ -108,5 +103,3 @@ ddp_case(a_failed_round_is_never_overdue) {
   static_cast<void>(board.add(1, "y", "", 1'000, 1));
   expect(!board.overdue(5'000).has_value(), "nobody waits in it");
 }
-
-}  // namespace

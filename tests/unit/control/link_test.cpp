@@ -3,20 +3,11 @@
 #include "control/link.hpp"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <asio/io_context.hpp>
-#include <chrono>
-#include <memory>
 #include <new>
-#include <string>
 
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// What a link makes of a frame whose handler throws.
 template <class Thrown>
@@ -44,5 +35,3 @@ ddp_case(an_own_lack_of_memory_is_said_once) { expect_equal(after(std::bad_alloc
 ddp_case(nonsense_is_the_other_sides) {
   expect_equal(after(Error(DDP_ERROR_IO, "nonsense")), std::string("broke: nonsense "), "heard");
 }
-
-}  // namespace

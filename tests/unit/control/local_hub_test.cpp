@@ -2,24 +2,15 @@
 // The control plane of ranks that are threads, and of a group of one.
 #include "control/local_hub.hpp"
 
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <future>
-#include <memory>
-#include <stdexcept>
-#include <string>
 
 #include "control/limits.hpp"
 #include "control/solo.hpp"
 #include "support/check.hpp"
 #include "support/ranks.hpp"
 
-namespace {
-
 using ddp::bootstrap::Control;
 using ddp::os::Deadline;
-using namespace ddp::test;
 
 constexpr int64_t kLimitMs = 20'000;
 
@@ -261,5 +252,3 @@ ddp_case(a_group_of_one_needs_nobody) {
   control->leave();
   static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(control->gather("x", "", soon())); }));
 }
-
-}  // namespace

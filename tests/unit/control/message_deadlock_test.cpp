@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks with small programs of messages and collectives, run in random orders, with every mixture of old and new reports: a
 // rank that a verdict names never gets out of its wait, and when nothing can happen any more there is a verdict.
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <random>
-#include <string>
 
 #include "control/deadlock.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Exchange = bootstrap::BlockedCall::Exchange;
 using Reports = std::vector<std::optional<bootstrap::BlockedCall>>;
@@ -303,5 +294,3 @@ ddp_case(the_error_names_who_waits_for_whom) {
                   "way between them"),
       "text");
 }
-
-}  // namespace

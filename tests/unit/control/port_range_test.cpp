@@ -5,10 +5,7 @@
 #include "os/clock.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
 namespace net = bootstrap::net;
-
-namespace {
 
 net::Endpoint loopback() { return net::resolve("127.0.0.1", os::Deadline::in_ms(1'000)).front(); }
 
@@ -47,8 +44,7 @@ ddp_case(options_come_before_the_environment) {
        {std::pair(5, 4), std::pair(0, 4), std::pair(4, 0), std::pair(-1, 4), std::pair(4, 65'536)}) {
     options.first_port = first;
     options.last_port = last;
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }),
-                    "first_port");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bootstrap::resolve_ports(options, nullptr); }, {"first_port"});
   }
 }
 
@@ -63,5 +59,3 @@ ddp_case(the_first_free_port_is_taken_and_none_beside_the_range) {
   expect_contains(text, two.text());
   expect_contains(text, "DDP_PORT_RANGE");
 }
-
-}  // namespace

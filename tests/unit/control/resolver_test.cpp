@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <string>
 
 #include "control/net.hpp"
 #include "os/log.hpp"
 #include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(a_name_that_is_not_known_is_told_once_and_looked_up_again) {
   std::string told;
@@ -28,5 +22,3 @@ ddp_case(numbers_need_no_lookup) {
   expect_equal(bootstrap::net::resolve("127.0.0.1", os::Deadline::in_ms(1)).front().host(), std::string("127.0.0.1"),
                "IPv4");
 }
-
-}  // namespace

@@ -2,16 +2,10 @@
 // What errors say about hosts and networks.
 #include "control/texts.hpp"
 
-#include <cerrno>
-
 #include "control/interfaces.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::bootstrap;
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(missing_ranks_have_a_host) {
   expect_equal(texts::expected_on({1, 2, 3}, "a:2,b:2"), std::string("rank 1 on host a, ranks 2 and 3 on host b"),
@@ -45,5 +39,3 @@ ddp_case(the_interface_is_named) {
   const net::Endpoint here = net::resolve("127.0.0.1", ddp::os::Deadline::never()).front().with_port(9);
   expect_equal(net::way_to(here), std::string(" from lo (127.0.0.1)"), "loopback");
 }
-
-}  // namespace

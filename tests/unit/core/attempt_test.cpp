@@ -2,14 +2,8 @@
 #include "core/attempt.hpp"
 
 #include <new>
-#include <stdexcept>
-#include <string>
 
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(what_a_body_throws_is_a_value) {
   expect(!try_to([] {}), "nothing was thrown");
@@ -54,5 +48,3 @@ ddp_case(an_error_is_told_and_goes_on_as_it_is) {
   };
   expect_equal(try_to(other)->text(), std::string("another"), "what is thrown in its place");
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/bytes.hpp"
 
-#include <limits>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(what_was_written_is_read_in_order) {
   ByteWriter writer;
@@ -67,5 +61,3 @@ ddp_case(a_reader_that_threw_has_not_moved) {
   expect_error(DDP_ERROR_INTERNAL, [&] { (void)reader.number<int32_t>(); });
   expect_equal(reader.number<char>(), 'a', "next byte");
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/closest.hpp"
 
-#include <array>
-
 #include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr std::array<std::string_view, 4> kKnown{"ranks", "report", "hosts", "bind"};
 
@@ -28,5 +22,3 @@ ddp_case(the_nearest_is_meant) {
   constexpr std::array<std::string_view, 2> kNear{"DDP_TOKEN_FILE", "DDP_JOIN_FILE"};
   expect_equal(closest("DDP_JOINFILE", kNear), std::string_view("DDP_JOIN_FILE"), "one error");
 }
-
-}  // namespace

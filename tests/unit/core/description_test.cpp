@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 struct Registered {
   float memory[100] = {};
   Parameters table;
@@ -72,5 +68,3 @@ ddp_case(ranks_read_like_a_sentence) {
   expect_equal(name_ranks({1, 2}), std::string("ranks 1 and 2"), "two");
   expect_equal(name_ranks({1, 2, 5}), std::string("ranks 1, 2 and 5"), "three");
 }
-
-}  // namespace

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/dtype.hpp"
 
-#include <set>
-#include <string>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8, DDP_C64, DDP_C128};
 
@@ -55,5 +48,3 @@ ddp_case(floating_types_are_named_with_an_f) {
   for (const ddp_dtype dtype : kAll)
     expect_equal(is_floating(dtype), std::string(dtype_name(dtype)).find('F') != std::string::npos, dtype_name(dtype));
 }
-
-}  // namespace

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
 
-#include <cerrno>
 #include <new>
-#include <set>
-#include <stdexcept>
 #include <system_error>
 
 #include "core/error_bytes.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_made_error_carries_its_status_and_its_text) {
   const Error error = make_error(DDP_ERROR_MISMATCH, "rank %d has %s", 3, "another shape");
@@ -116,5 +109,3 @@ ddp_case(a_list_that_is_too_long_is_refused) {
   expect_error(DDP_ERROR_INTERNAL, [&] { read(writer.bytes()); });
   expect_error(DDP_ERROR_INTERNAL, [&] { read(std::string_view("\1\2\0\0\0\0", 6)); });  // two ranks, of which none is there
 }
-
-}  // namespace

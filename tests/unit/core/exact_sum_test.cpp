@@ -2,17 +2,7 @@
 // The exact sum against sums that are exact by construction, and against itself in other orders.
 #include "core/exact_sum.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <random>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 double sum_of(const std::vector<double>& terms) {
   ExactSum sum;
@@ -66,5 +56,3 @@ ddp_case(infinities_and_nans_are_kept_apart) {
   broken.add(infinity);
   expect(large.all_finite() && !broken.all_finite(), "only a term can be not finite");
 }
-
-}  // namespace

@@ -2,16 +2,8 @@
 // The 16-bit floats against conversions by way of frexp and nearbyint.
 #include "core/float16.hpp"
 
-#include <cmath>
-#include <limits>
-#include <random>
-
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(every_half_has_its_value) {
   for (uint32_t i = 0; i < 65536; ++i) {
@@ -80,5 +72,3 @@ ddp_case(a_nan_stays_a_quiet_nan_with_its_sign) {
 }
 
 static_assert(float_to_half(1.0f) == 0x3c00 && half_to_float(0x3c00) == 1.0f, "usable at compile time");
-
-}  // namespace

@@ -2,13 +2,7 @@
 // The standard's floating-point environment for a while, the program's inside it, and everything as it was afterwards.
 #include "core/float_environment.hpp"
 
-#include <thread>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 volatile double zero = 0, tiny = 0x1p-1074;
 
@@ -110,5 +104,3 @@ ddp_before_cases({
   if (feenableexcept(FE_DIVBYZERO) == -1) std::exit(77);  // a machine that cannot trap
   fedisableexcept(FE_ALL_EXCEPT);
 });
-
-}  // namespace

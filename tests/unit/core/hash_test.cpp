@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hash.hpp"
 
-#include <set>
-#include <string>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 uint64_t hash_of(const std::string& text) { return content_hash(text.data(), text.size()); }
 
@@ -46,5 +39,3 @@ ddp_case(every_bit_counts) {
   }
   expect_equal(hashes.size(), text.size() * 8 + 1, "different hashes");
 }
-
-}  // namespace

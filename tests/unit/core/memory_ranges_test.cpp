@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/memory_ranges.hpp"
 
-#include <optional>
-#include <random>
-#include <set>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int kElements = 4096;
 alignas(64) float memory[kElements];
@@ -108,5 +99,3 @@ ddp_case(it_is_as_a_list_of_all) {
     }
   }
 }
-
-}  // namespace

@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 void expect_parts(OwnedParts parts, const std::vector<OwnedSpan>& wanted) {
   expect_equal(parts.size(), wanted.size(), "parts");
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -51,5 +47,3 @@ ddp_case(parts_of_a_parameter_lie_one_behind_the_other) {
   for (const int64_t element : {0, 1, 2, 3, 10, 11, 12, 20, 21})
     expect_equal(place_of(ownership.parts(0, 0), element), wanted++, "place");
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(a_set_of_all_has_later_ones) {
   const ParameterSet all;
   expect(all.has(0) && all.has(1000), "all");
@@ -25,5 +21,3 @@ ddp_case(the_rest_has_what_is_not_taken_and_later_ones) {
     expect_equal(rest.has(index), index != 0 && index != 3, "parameter " + std::to_string(index));
   expect(rest.has(1000), "and later ones");
 }
-
-}  // namespace

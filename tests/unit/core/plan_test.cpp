@@ -2,19 +2,8 @@
 // The bucket plan: small models exhaustively, large ones at random, held to the rule in plan.hpp.
 #include "core/plan.hpp"
 
-#include <algorithm>
-#include <random>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "core/dtype.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int64_t bytes_of(const PlannedBucket& bucket) {
   int64_t sum = 0;
@@ -197,5 +186,3 @@ ddp_case(the_hash_tells_plans_apart) {
   expect(hash_plan(plan, 1) != hash_plan(plan_of(1 << 20, Oversized::kSplit), 1), "other limits");
   expect(hash_plan(plan, 1) != hash_plan(plan_of(1000, Oversized::kWhole), 1), "whole or split");
 }
-
-}  // namespace

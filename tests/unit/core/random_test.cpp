@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 void expect_block(PhiloxCounter counter, PhiloxKey key, PhiloxCounter wanted, const char* what) {
   const PhiloxCounter got = philox4x32(counter, key);
   for (size_t i = 0; i < 4; ++i) expect_equal(got[i], wanted[i], std::string(what) + ", word " + std::to_string(i));
@@ -33,5 +29,3 @@ ddp_case(mix64_gives_the_published_splitmix_sequence) {
   uint64_t state = 1234567;
   for (const uint64_t word : wanted) expect_equal(mix64(state += 0x9e3779b97f4a7c15U), word, "SplitMix64 from 1234567");
 }
-
-}  // namespace

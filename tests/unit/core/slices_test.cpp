@@ -2,14 +2,7 @@
 // Slices: every element has one owner, cuts are where the rule puts them, and no rank gets much more than its part.
 #include "core/slices.hpp"
 
-#include <algorithm>
-#include <random>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 void expect_rule(const std::vector<int64_t>& sizes, int32_t ranks) {
   std::vector<PlanItem> items;
@@ -125,5 +118,3 @@ ddp_case(whole_tensors_are_divided_evenly) {
     expect_equal(in_buckets, all, "elements in buckets");
   }
 }
-
-}  // namespace

@@ -3,17 +3,8 @@
 // matters.
 #include "core/sum_tree.hpp"
 
-#include <random>
-#include <set>
-#include <string>
-
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "support/sum_oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kMost = 33;
 
@@ -199,5 +190,3 @@ ddp_case(nodes_in_the_place_of_leaves_give_the_tree_over_leaves) {
   }
   expect(LeafMap::of_nodes(1024, 2).total() == 2 && LeafMap::of_nodes(8, 3).total() == 3, "no more positions than needed");
 }
-
-}  // namespace

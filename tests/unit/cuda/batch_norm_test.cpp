@@ -2,16 +2,11 @@
 // Batch normalisation's factors and elementwise passes, by the kernels on the host, compared with the CPU's, bit for bit.
 #include "modules/cuda/kernels/batch_norm.hpp"
 
-#include <random>
-
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/moments.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using Doubles = std::vector<double>;
 
@@ -234,5 +229,3 @@ ddp_case(the_channel_of_an_element_is_found) {
     }
   }
 }
-
-}  // namespace

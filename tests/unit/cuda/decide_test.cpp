@@ -2,16 +2,11 @@
 // The decision about a step, by the kernel on the host, compared with optim/policy: the same bits.
 #include "modules/cuda/kernels/decide.hpp"
 
-#include <random>
-
 #include "core/exact_sum.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<ExactSum> some_sums() {
   std::vector<ExactSum> sums(1);
@@ -59,5 +54,3 @@ ddp_case(the_decision_is_the_cpus) {
       }
     }
 }
-
-}  // namespace

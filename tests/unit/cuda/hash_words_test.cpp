@@ -2,15 +2,9 @@
 // Hashes, by the kernel on the host: the naive one, word after word; and that they notice what they should.
 #include "modules/cuda/kernels/hash_words.hpp"
 
-#include <algorithm>
-#include <set>
-
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<uint64_t> hashes(const std::vector<ddp_gpu_span>& spans) {
   std::vector<uint64_t> out(spans.size(), 77);
@@ -65,5 +59,3 @@ ddp_case(zeros_of_different_lengths_differ) {
   for (uint64_t length = 0; length <= 64; ++length) seen.insert(cuda::hash_of(zeros.data(), length));
   expect_equal(seen.size(), size_t{65}, "hashes");
 }
-
-}  // namespace

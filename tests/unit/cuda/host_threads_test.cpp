@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block of GPU threads on the host does what kernels rely on: barriers, exchanges in a warp, and an end when threads wait
 // in vain.
-#include <vector>
 
 #include "cuda_runtime_api.h"
 #include "support/check.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Work {
   std::vector<unsigned>* out;
@@ -63,7 +58,6 @@ ProcResult ended() {
   Procs procs(1, [](int, Reporter&) {
     std::vector<unsigned> out(1);
     launch<kernel>(1, 64, {&out, nullptr});
-    return std::string();
   });
   return procs.wait().front();
 }
@@ -75,5 +69,3 @@ ddp_case(threads_that_wait_in_vain_end_the_program) {
   expect(ended<exchange_in_half_a_warp>().signal != 0, "an exchange in half a warp");
   expect(ended<wait_in_a_circle>().signal != 0, "a circle");
 }
-
-}  // namespace

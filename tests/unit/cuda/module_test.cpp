@@ -3,16 +3,7 @@
 // is no driver.
 #include "unit/cuda/module.hpp"
 
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const ddp_gpu_table* table = nullptr;
 constexpr int kSkipped = 77;
@@ -168,5 +159,3 @@ ddp_before_cases({
   table = built_module();
   if (table == nullptr) std::exit(kSkipped);
 });
-
-}  // namespace

@@ -3,16 +3,11 @@
 // bits do not change.
 #include "modules/cuda/kernels/moments.hpp"
 
-#include <array>
-
 #include "device/cpu/arrays.hpp"
 #include "extra/batch_norm/moments.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Shape {
   int64_t rows, channels, inner;
@@ -174,5 +169,3 @@ ddp_case(few_channels_are_spread_over_many_blocks) {
   expect(blocks(256, 2048, 49) == 2048, "a block for each channel is enough");
   expect(blocks(1 << 20, 1 << 16, 1) == 2048, "as many as there are groups of columns");
 }
-
-}  // namespace

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening NCCL through the module: with a library that plays NCCL (compiled here), with none, with an old one; and with the
 // real one, which needs no GPU to say its version, where there is one.
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <string>
 
 #include "ddp/types.h"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "support/procs.hpp"
 #include "unit/cuda/module.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 const ddp_gpu_table* table = nullptr;
 constexpr int kSkipped = 77;
@@ -84,10 +76,7 @@ T& word_of(const std::string& library, const char* name) {
 
 /// A process has one NCCL, so every test is a process of its own.
 void alone(void (*body)()) {
-  Procs procs(1, [body](int, Reporter&) {
-    body();
-    return std::string();
-  });
+  Procs procs(1, [body](int, Reporter&) { body(); });
   const ProcResult result = procs.wait().front();
   if (result.exit_code != 0) throw std::runtime_error(result.describe());
 }
@@ -297,5 +286,3 @@ ddp_before_cases({
   static const TemporaryFolder made;
   folder = made.path();
 });
-
-}  // namespace

@@ -2,17 +2,13 @@
 // Norms, by the kernels on the host, compared with the CPU's: the same words of the exact sum, the same largest magnitude.
 #include "modules/cuda/kernels/norm_terms.hpp"
 
-#include <array>
 #include <bit>
 
 #include "core/exact_sum.hpp"
 #include "device/cpu/arrays.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<WildArray> some_arrays(ddp_dtype dtype, bool wild) {
   std::vector<WildArray> arrays;
@@ -113,5 +109,3 @@ ddp_case(a_nan_is_above_all) {
   static_cast<void>(cuda::largest(&span, 1, DDP_F32, &bits, nullptr));
   expect(std::isnan(std::bit_cast<double>(bits)), "a NaN");
 }
-
-}  // namespace

@@ -2,15 +2,10 @@
 // Conversions and shaping, by the kernel `move` on the host, compared with the CPU's loops.
 #include "modules/cuda/kernels/numbers.hpp"
 
-#include <utility>
-
 #include "device/cpu/arrays.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// The wide type first, then once to the target.
 WildArray moved_by_cpu(const WildArray& from, ddp_dtype to, double factor, double limit) {
@@ -134,5 +129,3 @@ ddp_case(bytes_are_copied) {
       expect(std::memcmp(b.data(), was_a.data(), static_cast<size_t>(2 * count)) == 0, "b is a");
     }
 }
-
-}  // namespace

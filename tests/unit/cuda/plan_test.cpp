@@ -3,17 +3,12 @@
 // and rules: the same bits.
 #include "modules/cuda/kernels/plan.hpp"
 
-#include <random>
-
 #include "core/exact_sum.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
 #include "optim/policy.hpp"
 #include "optim/rules.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 bool same(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b)); }
 
@@ -183,5 +178,3 @@ ddp_case(any_number_of_parameters_is_counted) {
     }
   }
 }
-
-}  // namespace

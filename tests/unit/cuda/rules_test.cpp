@@ -5,11 +5,8 @@
 #include "device/cpu/arrays.hpp"
 #include "device/cpu/update_kernels.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// The arrays of one parameter; a 16-bit one may have a master.
 struct Parameter {
@@ -285,5 +282,3 @@ ddp_case(a_parameter_that_its_owner_changed_begins_anew) {
   expect_equal(cuda::refreshed(1.0001F, one), 1.0001F, "the master of a parameter that is still its master rounded");
   expect_equal(cuda::refreshed(1.0001F, two), 2.0F, "the master of a parameter that is not");
 }
-
-}  // namespace

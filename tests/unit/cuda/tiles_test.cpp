@@ -2,14 +2,9 @@
 // How work is cut: pieces into tiles, tiles into vectors and single elements.
 #include "modules/cuda/kernels/tiles.hpp"
 
-#include <vector>
-
 #include "support/check.hpp"
 
 using namespace ddp::cuda;
-using namespace ddp::test;
-
-namespace {
 
 struct Piece {
   uint32_t count;
@@ -90,5 +85,3 @@ ddp_case(every_element_is_moved_once) {
       expect(moved == std::vector<int>(count, 1), "each once");
     }
 }
-
-}  // namespace

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over ranks, by the kernel on the host, compared with the CPU's loops, bit for bit: every type and operation, any
 // number of ranks, weights, ranks that do not count, 16 bits on the wire.
-#include <algorithm>
-#include <cmath>
 
 #include "core/sum_tree.hpp"
 #include "device/cpu/reduce.hpp"
 #include "modules/cuda/kernels/joins.hpp"
 #include "modules/cuda/kernels/launchers.hpp"
+#include "support/check.hpp"
 #include "unit/cuda/wild_array.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr ddp_dtype kAll[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8};
 constexpr ddp_reduce kOperations[] = {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX};
@@ -222,5 +217,3 @@ ddp_case(a_quotient_is_correctly_rounded) {
   }
   expect(different > 100, "products are others");
 }
-
-}  // namespace

@@ -3,14 +3,6 @@
 // sanitizer sees each access outside of them.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "core/dtype.hpp"
 #include "support/check.hpp"
 

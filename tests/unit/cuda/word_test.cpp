@@ -3,10 +3,6 @@
 #include "modules/cuda/kernels/launchers.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(one_word_arrives_and_nothing_else_changes) {
   for (const uint32_t value : {0u, 1u, 0xffffffffu}) {
     uint32_t to[3] = {7, 8, 9};
@@ -14,5 +10,3 @@ ddp_case(one_word_arrives_and_nothing_else_changes) {
     expect(to[0] == 7 && to[1] == value && to[2] == 9, "the word alone");
   }
 }
-
-}  // namespace

@@ -2,17 +2,10 @@
 // The machines of a job of Slurm or PBS, from environments as these make them.
 #include "ddprun/allocation.hpp"
 
-#include <map>
-#include <string>
-
 #include "ddprun/launch.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -116,5 +109,3 @@ ddp_case(lists_of_counts) {
   for (const char* wrong : {"", "x", "2(x", "2(x)", "2(3)", "0", "-1", "2(x0)", "1,,1"})
     expect(expand_counts(wrong).empty(), wrong);
 }
-
-}  // namespace

@@ -2,18 +2,9 @@
 // Ranks on processors, from topologies that this machine need not have.
 #include "ddprun/binding.hpp"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 std::string text_of(const std::vector<Processors>& list) {
   std::string text;
@@ -91,5 +82,3 @@ ddp_case(what_the_kernel_says) {
                "nodes that do not say all");
   std::filesystem::remove_all(root);
 }
-
-}  // namespace

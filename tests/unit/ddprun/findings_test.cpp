@@ -5,12 +5,8 @@
 #include <climits>
 
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 Machine good() {
   Machine machine;
@@ -98,5 +94,3 @@ ddp_case(this_machine_can_be_read) {
   expect(machine.cores >= 1 && machine.descriptors > 0 && machine.available_bytes > 0, "what every Linux has");
   expect_equal(machine.interface, std::string("lo (127.0.0.1)"), "the way to itself");
 }
-
-}  // namespace

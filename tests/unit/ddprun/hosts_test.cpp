@@ -2,18 +2,10 @@
 // Which machines a job has, and the command lines that start ddprun on them.
 #include "ddprun/hosts.hpp"
 
-#include <array>
-#include <cstdio>
-#include <string>
-#include <vector>
-
 #include "ddprun/launch.hpp"
 #include "support/check.hpp"
 
-namespace {
-
 using namespace ddp::ddprun;
-using namespace ddp::test;
 
 std::string text_of(const std::vector<Host>& hosts) {
   std::string text;
@@ -108,5 +100,3 @@ ddp_case(another_command_than_ssh) {
   expect_equal(command.size(), size_t{4}, "words");
   expect(command[0] == "my-shell" && command[1] == "-v" && command[2] == "a", "its own options only");
 }
-
-}  // namespace

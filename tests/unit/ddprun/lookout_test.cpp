@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at pages of ranks that were started again, have recovered, or never made one.
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 #include "ddprun/observer.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "trace/program_numbers.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
 using ddp::trace::LiveFile;
 using ddp::trace::put;
-
-namespace {
 
 class Folder : NotCopied {
  public:
@@ -104,5 +96,3 @@ ddp_case(numbers_of_the_program_are_seen_when_they_are_logged) {
   look = lookout.look({{0, getpid()}});
   expect(look.ranks[0].program.size() == 2 && look.ranks[0].program[0].times == 1, "since the last look");
 }
-
-}  // namespace

@@ -2,21 +2,12 @@
 // Waiting for descriptors: ours, and those that other processes share.
 #include "ddprun/loop.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <optional>
-
 #include "ddprun/fd.hpp"
 #include "os/clock.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "support/file_faults.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kLongMs = 10'000;
 
@@ -131,5 +122,3 @@ ddp_case(one_that_ended_is_not_called) {
   next.wait();
   loop.wait(kLongMs);
 }
-
-}  // namespace

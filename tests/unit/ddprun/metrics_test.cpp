@@ -2,16 +2,10 @@
 // The text of --metrics, from a run that nobody made. process/ddprun_metrics_test.sh reads the file of a real job.
 #include "ddprun/metrics.hpp"
 
-#include <cmath>
-
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "unit/ddprun/made_up_run.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
@@ -54,5 +48,3 @@ ddp_case(nothing_is_well_formed_too) {
   const std::string text = write_metrics(Run(), false);
   expect(text.ends_with("# EOF\n") && has_line(text, "ddp_job_ranks 0"), text);
 }
-
-}  // namespace

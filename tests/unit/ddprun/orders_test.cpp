@@ -2,21 +2,10 @@
 // What two ddpruns send to each other, and the files that they carry for ranks that join.
 #include "ddprun/orders.hpp"
 
-#include <sys/stat.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <thread>
-
 #include "ddprun/join_files.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 const std::string kBytes("a\n\0b\xff", 5);
 
@@ -145,5 +134,3 @@ ddp_case(only_what_ranks_here_have_finished_travels) {
   std::filesystem::remove_all(folder);
   expect(JoinFiles("").changed().empty(), "no folder");
 }
-
-}  // namespace

@@ -3,22 +3,14 @@
 // page_reader_test.py and for readers.
 #include "ddprun/page.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-
 #include "ddprun/charts.hpp"
 #include "ddprun/figures.hpp"
 #include "ddprun/numbers.hpp"
 #include "ddprun/run_json.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "unit/ddprun/made_up_run.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -306,5 +298,3 @@ int write_all(const std::string& folder) {
 }
 
 ddp_before_cases(if (argc == 3 && argv[1] == std::string("--write")) std::exit(write_all(argv[2])));
-
-}  // namespace

@@ -4,12 +4,9 @@
 
 #include "ddprun/story.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
 using ddp::test::expect_equal;
-
-namespace {
 
 Options options(int32_t max_restarts, int32_t min_ranks) {
   Options made;
@@ -80,5 +77,3 @@ ddp_case(a_restart_of_all_waits_for_the_last_end) {
   ddp::test::expect(pending.left_ms(false) > 1'000, "others run: there is nothing to do yet, and so nothing to wake up for");
   ddp::test::expect(pending.left_ms(true) <= 500, "all have ended");
 }
-
-}  // namespace

@@ -2,20 +2,13 @@
 // What is seen of ranks adds up: over restarts, deaths and many samples.
 #include "ddprun/tally.hpp"
 
-#include <cmath>
-#include <string>
-
 #include "ddprun/figures.hpp"
 #include "ddprun/json.hpp"
 #include "ddprun/looks.hpp"
 #include "ddprun/observer.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::ddprun;
-using namespace ddp::test;
-
-namespace {
 
 /// A rank at a place of its group that has made `steps` steps since the last look.
 RankLook worked(int32_t rank, int32_t place, int64_t steps) {
@@ -198,5 +191,3 @@ ddp_case(the_line_is_of_the_last_seconds) {
   expect_equal(progress.line(2, 0.07, {}),
                std::string("20 steps/s, 75 % hidden, waiting for rank 2 (7.0 %), 1,200 steps in 20 s"), "the line");
 }
-
-}  // namespace

@@ -3,17 +3,10 @@
 #include "device/cpu/arrays.hpp"
 
 #include <bit>
-#include <iterator>
-#include <random>
-#include <string>
 
 #include "core/float16.hpp"
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr ddp_dtype kFloats[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -263,5 +256,3 @@ ddp_case(every_16_bit_value_converts_like_the_scalar_functions) {
       assert_int_equal(load<uint16_t>(halves.data(), i), float_to_bfloat(load<float>(source.data(), i)));
   });
 }
-
-}  // namespace

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums from nodes that were formed elsewhere: whatever the nodes, the bits of one reduction over all inputs.
-#include <algorithm>
-#include <functional>
-#include <random>
-#include <string>
 
-#include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCounts[] = {1, 127, 700};
 
@@ -140,5 +130,3 @@ ddp_case(a_result_may_be_written_over_a_leaf) {
   cpu::combine({DDP_F32, DDP_SUM, 2}, parts, 2, 2, &out, 1, 3);
   expect(own[0] == 12 && own[1] == 24 && own[2] == 36, "2 x + sum");
 }
-
-}  // namespace

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cstdlib>
-#include <string>
 
 #include "device/gpu/timeline.hpp"
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using gpu::DeviceClock;
 
 ddp_case(it_begins_in_the_middle) {
@@ -43,5 +37,3 @@ ddp_case(it_follows_a_clock_of_another_speed) {
   expect(worst <= 150'000, "every two seconds it is seen at once: " + std::to_string(worst));
   expect(device_ns(100'000 * kMs) - 100'000 * kMs == 5 * kMs, "without that it would be 5 ms");
 }
-
-}  // namespace

@@ -3,10 +3,6 @@
 #include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(each_kind_of_failure_has_its_status) {
   const ddp_gpu_table table = tiny_gpu_table();
   tiny_gpu = TinyGpu{};
@@ -23,8 +19,8 @@ ddp_case(each_kind_of_failure_has_its_status) {
                {DDP_GPU_OTHER, DDP_ERROR_INTERNAL, "the tiny one said no"}};
   for (const auto& each : cases) {
     tiny_gpu.kind = each.kind;
-    expect_contains(expect_error(each.status, [&] { device.check(7, "dancing"); }), each.part);
-    expect_contains(expect_error(each.status, [&] { device.check(7, "dancing"); }), "dancing");
+    expect_error(each.status, [&] { device.check(7, "dancing"); }, {each.part});
+    expect_error(each.status, [&] { device.check(7, "dancing"); }, {"dancing"});
   }
   device.check(0, "nothing");
 }
@@ -50,13 +46,10 @@ ddp_case(memory_that_lies_elsewhere_is_refused) {
   tiny_gpu = TinyGpu{};
   const gpu::Device device(table, 1, "rank 0");
   tiny_gpu.pointer_on = 0;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); }),
-                  "memory of GPU 0");
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); },
+               {"memory of GPU 0"});
   tiny_gpu.pointer_on = -1;
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); }),
-                  "no GPU memory");
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { gpu::require_on(device, nullptr, "parameter \"w\""); }, {"no GPU memory"});
   tiny_gpu.pointer_on = 1;
   gpu::require_on(device, nullptr, "parameter \"w\"");
 }
-
-}  // namespace

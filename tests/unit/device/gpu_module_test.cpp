@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
 
 #include "device/gpu/module.hpp"
 #include "support/check.hpp"
 #include "support/tiny_gpu.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_missing_module_says_where_it_was_searched_and_what_to_do) {
   const auto text =
@@ -17,8 +12,7 @@ ddp_case(a_missing_module_says_where_it_was_searched_and_what_to_do) {
 }
 
 ddp_case(a_file_that_is_no_module_is_refused) {
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }),
-                  "/etc/passwd");
+  expect_error(DDP_ERROR_NOT_SUPPORTED, [] { static_cast<void>(gpu::open_module({"/etc/passwd"})); }, {"/etc/passwd"});
 }
 
 ddp_case(no_driver_and_no_gpu_are_told_apart) {
@@ -26,13 +20,11 @@ ddp_case(no_driver_and_no_gpu_are_told_apart) {
   tiny_gpu = TinyGpu{};
   expect_equal(gpu::count_devices(table), 2, "two GPUs");
   tiny_gpu.driver = 0;
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }),
-                  "no NVIDIA driver");
+  expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }, {"no NVIDIA driver"});
   tiny_gpu = TinyGpu{};
   tiny_gpu.devices = 0;
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  expect_contains(expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }),
-                  "CUDA_VISIBLE_DEVICES");
+  expect_error(DDP_ERROR_NOT_SUPPORTED, [&] { static_cast<void>(gpu::count_devices(table)); }, {"CUDA_VISIBLE_DEVICES"});
 }
 
 ddp_case(what_keeps_a_gpu_from_being_used_has_its_own_sentence) {
@@ -48,5 +40,3 @@ ddp_case(what_keeps_a_gpu_from_being_used_has_its_own_sentence) {
   expect_contains(text_of(DDP_GPU_NOT_READY), "nvidia-fabricmanager");
   expect_contains(text_of(DDP_GPU_OTHER), "the tiny one said no");
 }
-
-}  // namespace

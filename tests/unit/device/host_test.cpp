@@ -3,10 +3,6 @@
 // averages against the loops that they stand for.
 #include "device/cpu/host.hpp"
 
-#include <cmath>
-#include <limits>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "core/hash.hpp"
 #include "device/cpu/master_copies.hpp"
@@ -16,10 +12,7 @@
 #include "model/norms.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
 using device::Operation;
-
-namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Floats = std::vector<float>;
@@ -142,5 +135,3 @@ ddp_case(a_rule_works_on_the_master_copy) {
   for (size_t i = 0; i < value.size(); ++i)
     expect_equal(value[i], double_to_bfloat(static_cast<double>(master[i])), "the parameter is the copy rounded");
 }
-
-}  // namespace

@@ -2,17 +2,8 @@
 // Products with a few vectors and orthonormal bases, against naive sums in long double.
 #include "device/cpu/low_rank.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <random>
-#include <vector>
-
 #include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 template <class T>
 std::vector<T> some(int64_t count, unsigned seed) {
@@ -137,5 +128,3 @@ ddp_case(sums_are_added_in_place) {
   cpu::add_to(DDP_F32, a, b, 3);
   expect(a[0] == 11 && a[1] == 0 && a[2] == 3.5F, "sums");
 }
-
-}  // namespace

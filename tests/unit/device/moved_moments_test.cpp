@@ -2,11 +2,8 @@
 // The loops whose new moments go to other memory, past the caches: the bits of the loops in place.
 #include "device/cpu/reduce.hpp"
 #include "optim/rules.hpp"
+#include "support/check.hpp"
 #include "unit/device/update_state.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A rule whose new moments go to other arrays, which begin `begin` elements after a line and are `apart`, in slices,
 /// against the same rule in place.
@@ -61,5 +58,3 @@ ddp_case(moments_go_elsewhere_with_the_same_bits) {
   }
   expect(cpu::set_instruction_set(widest.c_str()), "back to the widest");
 }
-
-}  // namespace

@@ -10,9 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/dtype.hpp"
 #include "ddp/types.h"
-#include "device/cpu/reduce.hpp"
 #include "support/sum_oracle.hpp"
 #include "support/values.hpp"
 

@@ -2,13 +2,7 @@
 // All instruction sets that this machine has, against the naive loop, bit for bit.
 #include "device/cpu/reduce.hpp"
 
-#include <algorithm>
-#include <iterator>
-#include <memory>
-#include <random>
-#include <string>
-
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 #include "unit/device/oracle.hpp"
 
 #if defined(__x86_64__)
@@ -16,9 +10,6 @@
 #endif
 
 using namespace ddp;
-using namespace ddp::test;
-
-namespace {
 
 constexpr uint64_t kSeed = 20240611;
 constexpr size_t kGuard = 64;  // bytes around an array that must stay as they are
@@ -268,8 +259,6 @@ void the_caller_may_flush_subnormals_without_changing_the_sum(void**) {
   assert_true(out[0] == 0x1p-148f && out[1] == 0x1p-129f);
 }
 #endif
-
-}  // namespace
 
 int main() {
   const CMUnitTest tests[] = {

@@ -2,15 +2,7 @@
 // Copies past the cache are copies: every length and alignment, and no byte outside of them.
 #include "device/cpu/stream.hpp"
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kMargin = 80;
 
@@ -35,5 +27,3 @@ ddp_case(nothing_is_read_for_no_bytes) {
   cpu::stream_copy(nullptr, nullptr, 0);
   cpu::stream_fence();
 }
-
-}  // namespace

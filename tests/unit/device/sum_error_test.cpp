@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tree is no less exact than rank order: the RMS error of sums of equally distributed numbers, by the number of ranks.
-#include <cmath>
-#include <random>
-#include <string>
 
 #include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kElements = 65'536;
 constexpr int32_t kMostRanks = 64;
@@ -42,5 +34,3 @@ ddp_case(the_error_is_no_larger_than_in_rank_order) {
                                     std::to_string(std::sqrt(of_order / kElements)) + " in rank order");
   }
 }
-
-}  // namespace

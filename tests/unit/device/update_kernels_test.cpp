@@ -3,20 +3,12 @@
 // array and its slices.
 #include "device/cpu/update_kernels.hpp"
 
-#include <algorithm>
 #include <cfenv>
-#include <functional>
-#include <limits>
 
 #include "device/cpu/reduce.hpp"
 #include "optim/rules.hpp"
 #include "support/check.hpp"
 #include "unit/device/update_state.hpp"
-#include "unit/optim/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 UpdateRule ema_rule() {
   return [](UpdateState& s, size_t from, size_t count) {
@@ -277,5 +269,3 @@ ddp_case(nothing_outside_the_range_is_touched) {
       expect_same(got, wanted, name + " around a slice");
     }
 }
-
-}  // namespace

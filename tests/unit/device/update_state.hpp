@@ -2,11 +2,6 @@
 // What the tests of the update rules work on: a parameter's arrays, with numbers of every kind, and the rules.
 #pragma once
 
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <string>
-
 #include "device/cpu/update_kernels.hpp"
 #include "support/check.hpp"
 #include "unit/optim/oracle.hpp"

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weighted sums on all instruction sets that this machine has, against the naive loop, bit for bit.
-#include <algorithm>
-#include <iterator>
-#include <random>
-#include <string>
 
-#include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr ddp_dtype kFloats[] = {DDP_F32, DDP_F64, DDP_F16, DDP_BF16};
 constexpr int64_t kCounts[] = {1, 5, 128, 333, 9'001};
@@ -162,5 +153,3 @@ ddp_case(the_sum_of_the_weights_may_be_any_number) {
     for (int i = 0; i < 3; ++i) assert_true(out[i] == x[i] / static_cast<float>(divisor));
   }
 }
-
-}  // namespace

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums whose terms have 16 bits, on all instruction sets that this machine has, against the rule of reduce.hpp written
 // naively, bit for bit.
-#include <cmath>
-#include <iterator>
-#include <random>
-#include <string>
 
-#include "device/cpu/reduce.hpp"
 #include "support/check.hpp"
 #include "unit/device/oracle.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCounts[] = {1, 5, 127, 128, 333, 9'001};
 constexpr int32_t kRanks[] = {1, 2, 3, 4, 5, 7, 9, 12, 17};
@@ -169,5 +160,3 @@ ddp_case(weights_of_one_change_nothing) {
   expect(std::memcmp(plain, weighted, sizeof plain) == 0, "the same bits");
   expect(plain[0] == 1.5F && std::signbit(plain[1]), "the mean");
 }
-
-}  // namespace

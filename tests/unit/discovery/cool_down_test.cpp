@@ -4,12 +4,8 @@
 #include "discovery/cool_down.hpp"
 
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using ddp::bootstrap::CoolDown;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kSecond = 1'000'000'000, kMinute = 60 * kSecond, kFirstMs = 10'000;
 
@@ -58,5 +54,3 @@ ddp_case(a_host_that_was_quiet_begins_anew) {
   hosts.note_deaths({"b"}, 22 * kMinute);
   expect_equal(left(hosts, 22 * kMinute), int64_t{10}, "three again: the first is too old");
 }
-
-}  // namespace

@@ -4,12 +4,9 @@
 #include "discovery/quorum.hpp"
 
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::bootstrap;
 using ddp::test::expect;
-
-namespace {
 
 enum Place { kLeft, kRight, kGone };
 
@@ -100,5 +97,3 @@ ddp_case(every_membership_must_agree) {
   expect(judge(standing, {{0, 1, 2}}, {}) == Verdict::kForm, "two of three");
   expect(judge(standing, {{0, 1, 2}, {1, 2, 3}}, {}) == Verdict::kMinority, "two of three, and one of three");
 }
-
-}  // namespace

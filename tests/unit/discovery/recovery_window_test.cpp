@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hundreds of ranks of a broken group meet again, without sockets: the leader of each, when it looks at 64 lower ones
 // at a time (find_leader), and how the serving rank numbers the ranks that come (ServerState).
-#include <algorithm>
-#include <cstdint>
-#include <numeric>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "discovery/quorum.hpp"
 #include "support/check.hpp"
 #include "support/control_world.hpp"
 
 using namespace ddp::bootstrap;
-using namespace ddp::test;
-
-namespace {
 
 constexpr int32_t kNobody = -1;
 
@@ -199,5 +189,3 @@ ddp_case(the_leader_forms_the_group_of_those_who_are_left) {
       expect_equal(world[i].answers[0][rank], std::to_string(ids[rank]), "ranks are numbered in the old order");
   }
 }
-
-}  // namespace

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each launcher's variables mean, as a table; the environment is a map. The variables of Open MPI and MPICH are those
 // that real runs of their mpirun show.
-#include <map>
-#include <string>
 
 #include "discovery/launchers.hpp"
 #include "discovery/rendezvous.hpp"
 #include "support/check.hpp"
-
-namespace {
 
 using ddp::bootstrap::Meeting;
 using ddp::test::expect;
@@ -24,11 +20,7 @@ const char* lookup(const char* name) {
   return found == variables.end() ? nullptr : found->second.c_str();
 }
 
-ddp_group_options defaults() {
-  ddp_group_options options{};
-  options.rank = options.world_size = -1;
-  return options;
-}
+ddp_group_options defaults() { return {.rank = -1, .world_size = -1}; }
 
 Meeting resolve(const char* rendezvous, Variables set, ddp_group_options options = defaults()) {
   variables = std::move(set);
@@ -279,5 +271,3 @@ ddp_case(forms_of_the_rendezvous_text) {
 ddp_case(ranks_that_are_threads_must_say_who_they_are) {
   expect_contains(refused("local://x", kTorchrun), "options->rank and options->world_size are missing");
 }
-
-}  // namespace

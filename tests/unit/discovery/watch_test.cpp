@@ -5,9 +5,6 @@
 #include "support/check.hpp"
 
 using namespace ddp::bootstrap;
-using namespace ddp::test;
-
-namespace {
 
 constexpr auth::GroupId kGroup = {7};
 
@@ -38,5 +35,3 @@ ddp_case(the_end_of_a_serving_rank_is_seen_behind_unread_bytes) {
     expect(comes_to(watch, false), "it serves no more");
   }
 }
-
-}  // namespace

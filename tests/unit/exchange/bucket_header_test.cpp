@@ -2,14 +2,10 @@
 // How the participations of the ranks are joined.
 #include "exchange/bucket_header.hpp"
 
-#include <random>
-
 #include "support/check.hpp"
 #include "support/sum_oracle.hpp"
 
 using namespace ddp;
-
-namespace {
 
 ddp_case(weights_are_added_in_the_tree) {
   std::mt19937_64 random(7);
@@ -56,5 +52,3 @@ ddp_case(a_note_without_contributors_is_void) {
   header.participation = collective::Participation::of(0);
   assert_true(header.is_void());
 }
-
-}  // namespace

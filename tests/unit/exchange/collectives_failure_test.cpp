@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of linked members when ranks disagree, one is late, or one has left: all get the error, in time, with one
 // text that names the right rank.
-#include <chrono>
-#include <thread>
 
-#include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/socket_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // Every rank must fail with DIFFERENT_CALLS and the same text.
 void check_mismatch(int ranks, const std::function<void(int, collective::Transport&)>& call,
@@ -167,5 +160,3 @@ ddp_case(a_rank_that_left_is_named_by_the_next_collective) {
     expect_contains(text(), "left the group before all-reduce #2");
   });
 }
-
-}  // namespace

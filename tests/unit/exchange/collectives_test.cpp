@@ -2,18 +2,10 @@
 // The collectives of linked members, with ranks as threads over the in-process one: the bits of cpu::reduce for every
 // element type, operation, size and number of ranks; the bucket headers; and how many messages it takes. When ranks
 // disagree, are late or have left: collectives_failure_test.cpp.
-#include <cstring>
-#include <numeric>
-#include <random>
-#include <thread>
 
 #include "support/check.hpp"
 #include "support/socket_world.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int kSizes[] = {1, 2, 3, 5, 8, 17};
 
@@ -313,5 +305,3 @@ ddp_case(a_barrier_and_a_small_sum_take_one_round_of_headers) {
     });
   }
 }
-
-}  // namespace

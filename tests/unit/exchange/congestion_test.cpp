@@ -3,10 +3,6 @@
 #include "socket/collectives.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 using socket::Congestion;
 using socket::Order;
 
@@ -47,5 +43,3 @@ ddp_case(what_is_lost_in_turns_makes_them_no_longer) {
   }
   expect(congestion.next() == Order::kBySegment, "then a try");
 }
-
-}  // namespace

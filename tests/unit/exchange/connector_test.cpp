@@ -3,20 +3,11 @@
 // well ends with the names of missing ranks.
 #include "socket/connector.hpp"
 
-#include <unistd.h>
-
-#include <memory>
-#include <thread>
-
 #include "core/attempt.hpp"
-#include "socket/module.hpp"
 #include "support/check.hpp"
 #include "support/no_gloo.hpp"
 
-using namespace ddp::test;
 using namespace ddp::socket;
-
-namespace {
 
 constexpr int32_t kLanes = 2;
 
@@ -172,5 +163,3 @@ ddp_case(abort_ends_it_from_another_thread) {
   other.join();
   expect(outcome.result == LinkResult::kAborted, "aborted");
 }
-
-}  // namespace

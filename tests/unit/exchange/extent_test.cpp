@@ -2,14 +2,7 @@
 // How much of a tensor is in whole pages, against one byte at a time.
 #include "shm/extent.hpp"
 
-#include <random>
-#include <string>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_place_is_all_none_or_whole_pages) {
   std::mt19937 random(11);
@@ -49,5 +42,3 @@ ddp_case(what_is_common_is_in_both) {
     for (int64_t i = 0; i < 50; ++i) expect(has(both, i) == (has(a, i) && has(b, i)), std::to_string(i));
   }
 }
-
-}  // namespace

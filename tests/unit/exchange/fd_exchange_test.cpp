@@ -2,18 +2,8 @@
 // Descriptors go to every rank; if one rank fails in its own part, the others learn of it at once and not at their deadline.
 #include "shm/fd_exchange.hpp"
 
-#include <unistd.h>
-
-#include <array>
-#include <optional>
-#include <thread>
-
 #include "core/attempt.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr size_t kRanks = 2;
 
@@ -63,5 +53,3 @@ ddp_case(nobody_waits_for_a_rank_that_has_failed) {
     expect(outcome.ms < 10'000, "known after " + std::to_string(outcome.ms) + " ms");
   }
 }
-
-}  // namespace

@@ -3,9 +3,6 @@
 #include "nccl/communicator.hpp"
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using nccl::BlockCollective;
 using nccl::FirstUses;
 using Kind = BlockCollective::Kind;
@@ -31,5 +28,3 @@ ddp_case(within_a_power_of_two_the_ends_cover_what_is_between) {
   expect(uses.is_first({Kind::kReduceScatter, 600, DDP_F32}), "of the next power of two");
   expect(uses.is_first({Kind::kReduceScatter, 200, DDP_F32}), "of the one before");
 }
-
-}  // namespace

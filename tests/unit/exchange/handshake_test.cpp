@@ -3,14 +3,9 @@
 // connection is the listener's: connector_test.
 #include "socket/handshake.hpp"
 
-#include <random>
-
 #include "support/check.hpp"
 
-using namespace ddp::test;
 using namespace ddp::socket;
-
-namespace {
 
 auth::Key key(unsigned char fill) {
   auth::Key out{};
@@ -71,5 +66,3 @@ ddp_case(invitations_come_back) {
   const Invitation read = read_invitation(write_invitation({"fd00::1", 50'001, key(5)}));
   expect(read.host == "fd00::1" && read.port == 50'001 && read.secret == key(5), "the same");
 }
-
-}  // namespace

@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(memory_is_zeroed_aligned_and_known) {
   collective::HostAllocator heap;
   auto* const data = static_cast<std::byte*>(heap.alloc(1000));
@@ -18,5 +14,3 @@ ddp_case(memory_is_zeroed_aligned_and_known) {
   expect(heap.free(data) && !heap.free(data), "once");
   (void)heap.alloc(10);  // left to the heap's end; the leak sanitizer sees if it is forgotten
 }
-
-}  // namespace

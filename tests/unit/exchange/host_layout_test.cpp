@@ -3,9 +3,6 @@
 #include "hosts/host.hpp"
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using hierarchy::lay_out;
 using Ranks = std::vector<int32_t>;
 
@@ -51,8 +48,7 @@ std::string blocks(int hosts, int ranks) {
 // The table of the README.
 ddp_case(the_busiest_host_sends_what_the_table_says) {
   const auto traffic = [](const std::string& placement, ddp_sum_order order = DDP_SUM_ORDER_BY_RANK) {
-    ddp_group_options options{};
-    options.sum_order = order;
+    ddp_group_options options{.sum_order = order};
     return lay_out(hosts_of(placement), 0, options).traffic();
   };
   std::string round_robin;
@@ -68,5 +64,3 @@ ddp_case(the_busiest_host_sends_what_the_table_says) {
   for (const std::string& placement : {blocks(2, 3), blocks(4, 6), round_robin, std::string("aaabbbbb")})
     expect_equal(traffic(placement, DDP_SUM_ORDER_BY_HOST), 1.0, placement + " by host");
 }
-
-}  // namespace

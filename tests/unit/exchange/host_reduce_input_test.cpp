@@ -2,16 +2,10 @@
 // The sums of a host between hosts: the nodes of the sum that its ranks form, read and written in their arrays.
 #include "hosts/host_reduce_input.hpp"
 
-#include <cstring>
-#include <string>
-
 #include "socket/exchange.hpp"
 #include "support/check.hpp"
 #include "support/values.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using hierarchy::HostArray;
 using hierarchy::HostReduceInput;
 
@@ -116,5 +110,3 @@ ddp_case(only_a_lone_rank_lets_results_land_in_its_memory) {
   expect(lone.landing(socket::Span{10, 44}) == nullptr, "over two pieces");
   expect(pair.landing(socket::Span{10, 43}) == nullptr, "two ranks need it");
 }
-
-}  // namespace

@@ -2,18 +2,9 @@
 // Every rank's part is kept on another host, once, by the receiver of that round, for any numbers of ranks.
 #include "exchange/keeping.hpp"
 
-#include <algorithm>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::collective;
-using namespace ddp::test;
-
-namespace {
 
 /// Ranks dealt out at random.
 RanksOfHosts random_hosts(std::mt19937& random, int32_t ranks, int32_t hosts) {
@@ -108,5 +99,3 @@ ddp_case(three_and_two) {
   expect(third[0].sent == -1 && third[1].sent == -1 && third[1].received == -1, "rank 2 has no rail");
   expect(fourth[0].received == 0 && fourth[1].received == 2 && fourth[1].sent == -1, "rank 3 keeps both");
 }
-
-}  // namespace

@@ -2,23 +2,10 @@
 // Memory of the program in a region: others see it where it is, and it comes back.
 #include "shm/lent.hpp"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-
-#include <algorithm>
-#include <cstring>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "os/huge_pages.hpp"
 #include "shm/extent.hpp"
 #include "shm/region.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kLimit = int64_t{256} << 20;
 constexpr int64_t kBytes = int64_t{5} << 20;
@@ -196,5 +183,3 @@ ddp_case(freed_memory_is_left_alone) {
   expect(!region.unshare(memory), "and it is forgotten");
   munmap(next, kLength);
 }
-
-}  // namespace

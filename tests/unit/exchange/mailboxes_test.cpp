@@ -3,16 +3,7 @@
 // of the ring as well; a ring is made by the rank that writes; and no call waits for a message that is not there.
 #include "shm/mailboxes.hpp"
 
-#include <memory>
-#include <random>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// Two ranks, 3 and 5 of a group of 7, that are threads.
 struct Neighbours {
@@ -92,5 +83,3 @@ ddp_case(bytes_keep_their_order_in_any_pieces) {
   writer.join();
   expect(got == data, "all bytes in their order");
 }
-
-}  // namespace

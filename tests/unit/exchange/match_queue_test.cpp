@@ -4,13 +4,8 @@
 #include "exchange/messages/match_queue.hpp"
 
 #include <list>
-#include <random>
 
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using messages::ArrivedPtr;
 using messages::kAnySource;
@@ -127,5 +122,3 @@ ddp_case(random_sequences_match_as_two_lists_do) {
     }
   }
 }
-
-}  // namespace

@@ -2,17 +2,9 @@
 // Blocks stay until their owner and all holds are done, and arenas as long as their blocks.
 #include "exchange/memory_holds.hpp"
 
-#include <cstring>
-#include <thread>
-#include <vector>
-
 #include "exchange/host_allocator.hpp"
 #include "shm/region.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 collective::MemoryHolds& holds() { return collective::MemoryHolds::instance(); }
 
@@ -83,5 +75,3 @@ ddp_case(threads_hold_and_let_go) {
   expect(!holds().release(data), "all let go");
   holds().free({arena}, data);
 }
-
-}  // namespace

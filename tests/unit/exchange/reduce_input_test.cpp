@@ -2,15 +2,8 @@
 // What one member adds to an exchange, and where results go, without any endpoint.
 #include "socket/reduce_input.hpp"
 
-#include <array>
-#include <cstring>
-
 #include "support/check.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 std::vector<collective::BucketSpec::Piece> three_pieces(Bytes& memory) {
   return {{memory.data(), 4, false}, {memory.data() + 16, 4, false}, {memory.data() + 40, 3, false}};
@@ -79,5 +72,3 @@ ddp_case(a_part_takes_only_its_own_elements_of_a_segment) {
   mine.deliver(input.data() + 20, {5, 10});
   expect(std::memcmp(output.data(), input.data() + 40, 20) == 0 && output[20] == std::byte{1}, "elements 10 to 14");
 }
-
-}  // namespace

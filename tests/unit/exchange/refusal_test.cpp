@@ -2,22 +2,9 @@
 // Which memory is not shared where it is: by made-up mappings, and by this process's own.
 #include "shm/refusal.hpp"
 
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 os::Area area_of(uintptr_t begin, uintptr_t end, const char* access = "rw-p", const char* flags = " rd wr mr mw me ac sd") {
   os::Area area;
@@ -138,5 +125,3 @@ ddp_case(locked_memory_is_refused) {
   });
   expect(!reason.empty(), "a page of it is locked");
 }
-
-}  // namespace

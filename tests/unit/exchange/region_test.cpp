@@ -2,22 +2,11 @@
 // A rank's shared memory and its allocator.
 #include "shm/region.hpp"
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <map>
-#include <random>
 
 #include "os/huge_pages.hpp"
 #include "support/check.hpp"
 #include "support/huge.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 bool all_are(const std::byte* data, int64_t bytes, std::byte value) {
   for (int64_t i = 0; i < bytes; ++i)
@@ -138,5 +127,3 @@ ddp_case(what_cannot_be_had_is_an_error) {
   expect(region.free(data), "known");
   expect(!region.free(data), "twice");
 }
-
-}  // namespace

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phases of a sharded optimizer's step, with ranks as threads over the in-process endpoint: gradients to the owners of
 // slices, values back from them, and the bytes that it takes.
-#include <algorithm>
 
 #include "support/check.hpp"
 #include "support/socket_world.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // Slices as a sharded optimizer has them: rank r owns a stretch that crosses pieces.
 Ownership slices_of(const std::vector<int64_t>& lengths, int ranks) {
@@ -90,5 +85,3 @@ ddp_case(a_sharded_step_sends_each_byte_once_each_way) {
     });
   }
 }
-
-}  // namespace

@@ -2,13 +2,7 @@
 // Shares cover a span exactly, in order, and meet on cache lines.
 #include "shm/share.hpp"
 
-#include <string>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(shares_tile_the_span_on_lines) {
   for (const int64_t element : {1, 2, 4, 8})
@@ -34,5 +28,3 @@ ddp_case(shares_of_a_large_span_are_even) {
            std::to_string(share.end - share.begin));
   }
 }
-
-}  // namespace

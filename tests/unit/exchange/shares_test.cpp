@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-namespace {
-
-using namespace ddp::test;
-
 ddp_case(one_rank_is_one_leaf) {
   const socket::Shares shares = socket::one_rank_each(3);
   expect(shares.members() == 3 && shares.leaves == 3 && shares.most_ranks() == 1, "three leaves");
@@ -34,5 +30,3 @@ ddp_case(bytes_follow_from_the_nodes) {
   rule.wire = DDP_F16;
   expect_equal(shares.most_bytes(rule), int64_t{2}, "F64 in two bytes");
 }
-
-}  // namespace

@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members that take turns after packets were lost, with ranks as threads over the in-process endpoint: the bits, how many
 // are asked at a time, and a void bucket.
-#include <algorithm>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "socket/collectives.hpp"
 #include "support/check.hpp"
 #include "support/socket_world.hpp"
 #include "support/values.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // One member of six loses packets in the first sum. It reports that with the second, and the third is the first in turns.
 ddp_case(after_a_loss_members_take_turns_with_the_same_bits) {
@@ -128,5 +120,3 @@ ddp_case(in_turns_a_slow_link_is_not_dead) {
     if (rank == 2) local_endpoint_slow_down(2, 1, 0);
   });
 }
-
-}  // namespace

@@ -2,14 +2,8 @@
 // Which part of a wait costs the program something, and the rank for which it is counted.
 #include "exchange/waits.hpp"
 
-#include <thread>
-
 #include "os/clock.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using bootstrap::CallState;
 using collective::Late;
@@ -73,5 +67,3 @@ ddp_case(a_thread_is_counted_from_when_the_program_waits_for_it) {
   on_a_thread(before, os::now_ns());
   expect_equal(waits.waited_ns(1), counted, "it computes again");
 }
-
-}  // namespace

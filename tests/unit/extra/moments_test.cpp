@@ -3,18 +3,12 @@
 // differences.
 #include "extra/batch_norm/moments.hpp"
 
-#include <cmath>
-
 #include "extra/batch_norm/batch_norm.hpp"
-#include "group/group.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/check.hpp"
 #include "support/group_world.hpp"
 
 using namespace ddp::batch_norm;
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(moments_equal_those_of_plain_loops) {
   for (const Shape shape : {Shape{1, 1, 1}, Shape{5, 3, 1}, Shape{4000, 2, 1}, Shape{40, 1500, 1}, Shape{9, 7, 31},
@@ -63,36 +57,28 @@ double loss(group::Group& group, Batch batch, size_t at, double step) {
   Tensor out = x;
   x.data = reinterpret_cast<std::byte*>(batch.x.data());
   out.data = reinterpret_cast<std::byte*>(y.data());
-  ddp_batch_norm_options options{};
-  options.epsilon = 1e-2;
-  options.training = 1;
+  ddp_batch_norm_options options{.epsilon = 1e-2, .training = 1};
   (void)forward(group, options, {x, {}, {}, {}, {}, out, {}, {}});
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += batch.dy[i] * y[i];
   return sum;
 }
 
-ddp_case(the_gradient_is_the_slope_of_forward) {
-  run_groups(1, [](group::Group& group, int) {
-    Batch batch = make_batch(5, 3, 2, 4, 0.5);
-    std::vector<double> y(batch.x.size()), dx(batch.x.size()), mean(2), invstd(2);
-    const auto shaped = [&](std::vector<double>& data) {
-      Tensor tensor = flat_tensor(data.data(), DDP_F64, static_cast<int64_t>(data.size()));
-      tensor.ndim = 3;
-      tensor.shape[0] = 3, tensor.shape[1] = 2, tensor.shape[2] = 4;
-      return tensor;
-    };
-    ddp_batch_norm_options options{};
-    options.epsilon = 1e-2;
-    options.training = 1;
-    const Tensor means = flat_tensor(mean.data(), DDP_F64, 2), invstds = flat_tensor(invstd.data(), DDP_F64, 2);
-    const int64_t count = forward(group, options, {shaped(batch.x), {}, {}, {}, {}, shaped(y), means, invstds});
-    backward(group, options, {shaped(batch.dy), shaped(batch.x), {}, means, invstds, count, shaped(dx), {}, {}});
-    for (size_t i = 0; i < dx.size(); ++i) {
-      const double slope = (loss(group, batch, i, 1e-5) - loss(group, batch, i, -1e-5)) / 2e-5;
-      expect(std::abs(slope - dx[i]) < 1e-7, "slope " + std::to_string(slope) + ", dx " + std::to_string(dx[i]));
-    }
-  });
+ddp_ranks_case(run_groups, the_gradient_is_the_slope_of_forward, 1) {
+  Batch batch = make_batch(5, 3, 2, 4, 0.5);
+  std::vector<double> y(batch.x.size()), dx(batch.x.size()), mean(2), invstd(2);
+  const auto shaped = [&](std::vector<double>& data) {
+    Tensor tensor = flat_tensor(data.data(), DDP_F64, static_cast<int64_t>(data.size()));
+    tensor.ndim = 3;
+    tensor.shape[0] = 3, tensor.shape[1] = 2, tensor.shape[2] = 4;
+    return tensor;
+  };
+  ddp_batch_norm_options options{.epsilon = 1e-2, .training = 1};
+  const Tensor means = flat_tensor(mean.data(), DDP_F64, 2), invstds = flat_tensor(invstd.data(), DDP_F64, 2);
+  const int64_t count = forward(group, options, {shaped(batch.x), {}, {}, {}, {}, shaped(y), means, invstds});
+  backward(group, options, {shaped(batch.dy), shaped(batch.x), {}, means, invstds, count, shaped(dx), {}, {}});
+  for (size_t i = 0; i < dx.size(); ++i) {
+    const double slope = (loss(group, batch, i, 1e-5) - loss(group, batch, i, -1e-5)) / 2e-5;
+    expect(std::abs(slope - dx[i]) < 1e-7, "slope " + std::to_string(slope) + ", dx " + std::to_string(dx[i]));
+  }
 }
-
-}  // namespace

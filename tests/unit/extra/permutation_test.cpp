@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order is a bijection, frozen, and looks like a fair draw. Golden values come from an implementation in another
 // language, written from the description in the header.
-#include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include "extra/sampler.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::vector<uint64_t> head(uint64_t count, uint64_t seed, uint64_t epoch, uint64_t length) {
   const extra::Permutation order(count, seed, epoch);
@@ -95,5 +88,3 @@ ddp_case(every_thing_is_equally_often_at_every_place) {
   steps.erase(steps.begin());
   expect(std::abs(chi_square_distance(steps, kEpochs / 60.0)) < 4, "neighbours are independent");
 }
-
-}  // namespace

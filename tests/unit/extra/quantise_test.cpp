@@ -2,18 +2,9 @@
 // Packed arrays against a naive unpacking in double.
 #include "extra/outer/quantise.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <random>
-#include <vector>
-
 #include "support/check.hpp"
 
 using namespace ddp::outer;
-using namespace ddp::test;
-
-namespace {
 
 double decode(const std::vector<std::byte>& packed, int64_t count, int32_t bits, int64_t i) {
   const int64_t blocks = (count + 255) / 256, block = i / 256, at = i % 256;
@@ -96,5 +87,3 @@ ddp_case(what_has_no_scale_is_zero_or_nan) {
     expect(std::isnan(sum[512]) && std::isnan(sum[767]) && lost[513] == 0 && lost[600] == 0, "not finite");
   }
 }
-
-}  // namespace

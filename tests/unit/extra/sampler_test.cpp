@@ -2,15 +2,7 @@
 // The partition against a naive one: write the whole order down, pad or cut it, deal it out.
 #include "extra/sampler.hpp"
 
-#include <algorithm>
-#include <set>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_sampler make_sampler(int64_t dataset_size, int32_t size, bool shuffle, bool drop_last) {
   ddp_sampler sampler{};
@@ -239,5 +231,3 @@ ddp_case(a_wrong_field_is_named) {
   sampler.drop_last = -1;
   expect_contains(text_of(), "drop_last is -1");
 }
-
-}  // namespace

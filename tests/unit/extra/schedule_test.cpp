@@ -3,10 +3,6 @@
 #include "extra/outer/outer.hpp"
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(fragments_are_consecutive_without_gaps) {
   expect(outer::divide({10, 10, 10, 10}, 2) == std::vector<int32_t>{0, 0, 1, 1}, "halves");
   expect(outer::divide({10, 10, 10, 10}, 1) == std::vector<int32_t>{0, 0, 0, 0}, "one");
@@ -31,5 +27,3 @@ ddp_case(every_fragment_is_due_once_in_every_steps) {
       }
   expect(!outer::is_due(0, 0, 1, 10) && outer::is_due(10, 0, 1, 10), "not before the first step");
 }
-
-}  // namespace

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capture: work is recorded, not run; it can be launched again and again; what must not be called then is refused and spoils
 // it.
-#include <cstring>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 bool is_capturing(void *stream) {
@@ -187,5 +183,3 @@ fake_gpu_case(captured_collectives_run_at_every_launch) {
   });
   check_equal(collectives(), 2);
 }
-
-}  // namespace

@@ -2,9 +2,6 @@
 // Injected failures, what a missing driver or device looks like, the log of calls and the counters.
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 fake_gpu_case(the_call_that_was_named_fails_and_no_other) {
@@ -115,5 +112,3 @@ fake_gpu_case(every_function_of_the_tables_is_there) {
   complete(api, 2);
   complete(nccl(), 2);
 }
-
-}  // namespace

@@ -2,10 +2,7 @@
 // What the tests of the fake GPU share.
 #pragma once
 
-#include <functional>
 #include <future>
-#include <string>
-#include <vector>
 
 #include "ddp/types.h"
 #include "support/check.hpp"

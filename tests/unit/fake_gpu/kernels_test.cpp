@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the fake GPU do to device memory what the CPU's loops do to arrays, and look at their gates when they run.
-#include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "core/exact_sum.hpp"
 #include "device/cpu/arrays.hpp"
@@ -10,9 +7,6 @@
 #include "extra/batch_norm/moments.hpp"
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -232,14 +226,13 @@ fake_gpu_case(batch_norm_forward_is_the_cpus) {
   void* scratch = nullptr;
   assert_ok(api.alloc(&scratch, api.bn_scratch_bytes(&batch)));
   assert_ok(api.bn_moments(&batch, data, block, scratch, nullptr));
-  ddp_gpu_bn_join join{};
-  join.blocks = block;
-  join.block_count = 1;
-  join.channels = 3;
-  join.epsilon = 1e-5;
-  join.saved_mean = {mean, DDP_F32, 0};
-  join.saved_invstd = {invstd, DDP_F32, 0};
-  join.coefficients = coefficients;
+  ddp_gpu_bn_join join{.blocks = block,
+                       .block_count = 1,
+                       .channels = 3,
+                       .epsilon = 1e-5,
+                       .saved_mean = {mean, DDP_F32, 0},
+                       .saved_invstd = {invstd, DDP_F32, 0},
+                       .coefficients = coefficients};
   assert_ok(api.bn_join(&join, nullptr, nullptr));
   assert_ok(api.bn_apply(&batch, data, coefficients, data, nullptr, nullptr));
   done();
@@ -262,15 +255,15 @@ fake_gpu_case(batch_norm_backward_is_the_cpus) {
   void* scratch = nullptr;
   assert_ok(api.alloc(&scratch, api.bn_scratch_bytes(&batch)));
   assert_ok(api.bn_sums(&batch, slopes, data, &mean, sums, scratch, nullptr));
-  ddp_gpu_bn_slopes with{};
-  with.own = with.all = sums;
-  with.channels = 3;
-  with.share = 0.5;
-  with.accumulate = 1;
-  with.saved_mean = mean;
-  with.saved_invstd = invstd;
-  with.dbias = {dbias, DDP_F32, 0};
-  with.coefficients = coefficients;
+  ddp_gpu_bn_slopes with{.own = sums,
+                         .all = sums,
+                         .channels = 3,
+                         .share = 0.5,
+                         .accumulate = 1,
+                         .saved_mean = mean,
+                         .saved_invstd = invstd,
+                         .dbias = {dbias, DDP_F32, 0},
+                         .coefficients = coefficients};
   assert_ok(api.bn_slopes(&with, nullptr, nullptr));
   assert_ok(api.bn_apply_backward(&batch, slopes, data, coefficients, slopes, nullptr, nullptr));
   done();
@@ -283,5 +276,3 @@ fake_gpu_case(batch_norm_backward_is_the_cpus) {
     check(std::fabs(values_of(slopes, 6)[c] - wanted) < 1e-6 * (1 + std::fabs(wanted)));
   }
 }
-
-}  // namespace

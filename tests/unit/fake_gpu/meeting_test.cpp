@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU registers what captured collectives work on, for which the hosts of all ranks meet.
-#include <atomic>
-#include <thread>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 /// NCCL registers what it works on there.
@@ -58,5 +53,3 @@ fake_gpu_case(an_abort_does_not_end_the_meeting) {
   });
   check_equal(live().communicators, 0);
 }
-
-}  // namespace

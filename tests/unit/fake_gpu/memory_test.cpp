@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the fake GPU: addresses that fault, who may touch what, what is left.
-#include <unistd.h>
-
-#include <atomic>
-#include <cstring>
-#include <thread>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 /// The system reads the byte, in the place of the host, and returns an error.
@@ -190,5 +182,3 @@ fake_gpu_case(copies_go_between_all_kinds_of_memory) {
   check(std::memcmp(pinned, back, sizeof back) == 0);
   check_equal(host_waits(), 3);
 }
-
-}  // namespace

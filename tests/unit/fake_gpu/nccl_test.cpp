@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU: results, what ranks must agree on, aborting.
-#include <atomic>
-#include <cstring>
-#include <string>
-#include <thread>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 fake_gpu_case(a_sum_is_the_sum_of_all_ranks) {
@@ -330,5 +323,3 @@ fake_gpu_case(sums_are_not_in_the_order_of_the_cpu) {
     check_equal(values_of(data, 1)[0], 1.0F);
   });
 }
-
-}  // namespace

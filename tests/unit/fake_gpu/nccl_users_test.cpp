@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL of the fake GPU with several users: the properties of a communicator, and two that block each other.
-#include <atomic>
-#include <functional>
-#include <thread>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 fake_gpu_case(a_communicator_says_whose_it_is) {
@@ -63,5 +57,3 @@ fake_gpu_case(a_device_without_room_lets_crossed_collectives_hang) {
   });
   check(wait_idle());
 }
-
-}  // namespace

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worst that the fake assumes: late work, slow calls, a rank that ends inside NCCL, forks.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 int64_t ms_of(const std::function<void()>& body) {
@@ -165,5 +155,3 @@ fake_gpu_case(a_fork_that_calls_is_seen_in_its_parent) {
   check_equal(signal_of([&] { *static_cast<volatile char*>(host) = 1; }), SIGSEGV);
   check_equal(signal_of([] {}), 0);
 }
-
-}  // namespace

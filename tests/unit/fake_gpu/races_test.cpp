@@ -2,13 +2,8 @@
 // The race detector: finds what is not ordered, whatever the threads did, and stays silent where there is an order.
 #include "support/fake_gpu/races.hpp"
 
-#include <random>
-
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 struct Two {
@@ -201,5 +196,3 @@ fake_gpu_case(random_histories_are_judged_as_by_comparing_all_pairs) {
   }
   expect(races > 50 && races < 350, std::to_string(races) + " of 400 histories have a race");
 }
-
-}  // namespace

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events of the fake GPU: work happens later, and in the order that events give.
-#include <atomic>
-#include <chrono>
-#include <thread>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 bool is_done(void* event) {
@@ -202,5 +196,3 @@ fake_gpu_case(reset_ends_work_that_is_held) {
   waiting.get();
   check_equal(live().total(), 0);
 }
-
-}  // namespace

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends and receives of the fake NCCL.
-#include <string>
 
 #include "unit/fake_gpu/fixture.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::test::fake_gpu;
 
 /// Two messages for each pair, in a ring and back; all at once.
@@ -44,5 +40,3 @@ fake_gpu_case(bytes_that_nobody_receives_are_a_violation) {
   check(violations()[0].find("receives 4 bytes from rank 0, which sends 8") != std::string::npos);
   clear_violations();
 }
-
-}  // namespace

@@ -9,23 +9,10 @@
 #include <openssl/x509.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <functional>
-#include <memory>
-#include <numeric>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
 using ddp::gloo::Seal;
-
-namespace {
 
 constexpr size_t kSmallBuffer = 8'192;
 
@@ -260,5 +247,3 @@ ddp_case(the_end_of_the_other_side_is_an_end) {
   char some[16];
   expect(sealed.b->read(some, sizeof some) == 0, "closed");
 }
-
-}  // namespace

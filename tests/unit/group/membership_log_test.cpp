@@ -2,16 +2,12 @@
 // The lines of the membership log, as a JSON reader of another project sees them.
 #include "group/membership_log.hpp"
 
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "group/split.hpp"
+#include "support/check.hpp"
 #include "support/state_world.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using nlohmann::json;
 
 /// While it lives, groups of this process write there.
@@ -99,11 +95,7 @@ ddp_case(a_file_that_cannot_be_written_is_no_failure) {
   run_groups(2, [](group::Group& group, int) { group.barrier(); });
 }
 
-ddp_case(names_of_hosts_are_text) {
-  run_groups(1, [](group::Group& group, int) {
-    const json line = json::parse(group::membership_line(group.control(), group.options(), {"a\"b\\c\n", 7, -1}, "now"));
-    expect(line["event"] == "a\"b\\c\n" && line["generation"] == 7 && line["step"].is_null(), line.dump());
-  });
+ddp_ranks_case(run_groups, names_of_hosts_are_text, 1) {
+  const json line = json::parse(group::membership_line(group.control(), group.options(), {"a\"b\\c\n", 7, -1}, "now"));
+  expect(line["event"] == "a\"b\\c\n" && line["generation"] == 7 && line["step"].is_null(), line.dump());
 }
-
-}  // namespace

@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/request_lane.hpp"
 
-#include <atomic>
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using bootstrap::CallState;
 using group::Request;
@@ -127,5 +117,3 @@ ddp_case(a_stop_ends_what_has_not_begun) {
     expect(first->ended(), "a request outlives the lane");
   }
 }
-
-}  // namespace

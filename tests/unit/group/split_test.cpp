@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 using Ranks = std::vector<int32_t>;
 
 ddp_case(halves_keep_the_order_of_the_parent) {
@@ -27,5 +23,3 @@ ddp_case(no_color_is_no_group) {
   expect(group::split_members(wishes, 0).empty(), "no color");
   expect(group::split_members(wishes, 1) == Ranks{1}, "alone");
 }
-
-}  // namespace

@@ -2,14 +2,8 @@
 // Every byte of every tensor is sent once, in few messages.
 #include "model/coalesced_broadcast.hpp"
 
-#include <limits>
-#include <random>
-
+#include "support/check.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
@@ -54,22 +48,17 @@ ddp_case(tiny_tensors_share_a_message) {
                "messages with a large one between");
 }
 
-ddp_case(all_ranks_receive_what_the_root_has) {
-  for (const int size : {1, 2, 3, 4})
-    run_groups(size, [&](group::Group& group, int rank) {
-      const int32_t root = size - 1;
-      std::vector<std::vector<std::byte>> memory;
-      const std::vector<Tensor> tensors =
-          tensors_of({5, 0, 100'000, 7, 300, model::kSmallBytes, model::kSmallBytes + 1, 1}, memory);
-      for (size_t t = 0; t < tensors.size(); ++t)
-        for (size_t i = 0; i < memory[t].size(); ++i)
-          memory[t][i] = static_cast<std::byte>(i * 7 + t + static_cast<size_t>(rank) * 101);
-      model::broadcast_coalesced(group, tensors, root);
-      for (size_t t = 0; t < tensors.size(); ++t)
-        for (size_t i = 0; i < memory[t].size(); ++i)
-          expect(memory[t][i] == static_cast<std::byte>(i * 7 + t + static_cast<size_t>(root) * 101), "the root's bytes");
-      group.barrier();
-    });
+ddp_ranks_case(run_groups, all_ranks_receive_what_the_root_has, 1, 2, 3, 4) {
+  const int32_t root = group.size() - 1;
+  std::vector<std::vector<std::byte>> memory;
+  const std::vector<Tensor> tensors =
+      tensors_of({5, 0, 100'000, 7, 300, model::kSmallBytes, model::kSmallBytes + 1, 1}, memory);
+  for (size_t t = 0; t < tensors.size(); ++t)
+    for (size_t i = 0; i < memory[t].size(); ++i)
+      memory[t][i] = static_cast<std::byte>(i * 7 + t + static_cast<size_t>(rank) * 101);
+  model::broadcast_coalesced(group, tensors, root);
+  for (size_t t = 0; t < tensors.size(); ++t)
+    for (size_t i = 0; i < memory[t].size(); ++i)
+      expect(memory[t][i] == static_cast<std::byte>(i * 7 + t + static_cast<size_t>(root) * 101), "the root's bytes");
+  group.barrier();
 }
-
-}  // namespace

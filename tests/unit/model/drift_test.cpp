@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 const std::vector<std::string> kNames = {"parameter \"a\"", "parameter \"b\""};
 
 ddp_case(equal_replicas_give_no_verdict) {
@@ -48,5 +44,3 @@ ddp_case(the_source_is_with_the_most_in_every_tensor) {
   const auto nobody = model::judge({"x", "y", "z"}, {{9, 1, 1}, {1, 9, 1}, {1, 1, 9}});
   expect(nobody && nobody->source == -1, "each rank is wrong somewhere");
 }
-
-}  // namespace

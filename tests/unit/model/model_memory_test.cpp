@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for gradients and values of a model: if one rank cannot get its memory, nothing has a place on any rank, and
 // the next attempt gives each tensor memory that nobody else has.
-#include <algorithm>
-#include <vector>
 
 #include "model/flat_memory.hpp"
+#include "support/check.hpp"
 #include "support/group_world.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCount = 1000, kTooMany = int64_t{1} << 55;  // elements
 constexpr int kLacking = 1;
@@ -88,19 +83,15 @@ ddp_case(nothing_stays_of_an_attempt_that_failed) {
 }
 
 /// As a recovery finds them: one has made its commit, another has not.
-ddp_case(ranks_with_and_without_memory_go_on_together) {
-  run_groups(2, [&](group::Group& group, int rank) {
-    Table mine;
-    model::ModelMemory memory(group);
-    memory.add_missing(mine.table, plan_of({kCount, kCount}), Values::kOwn, nullptr);
-    std::byte* const grad = mine.table.parameter(0).grad.data;
-    std::byte* const value = mine.table.parameter(1).value.data;
-    Table again;
-    memory.add_missing(rank == 0 ? again.table : mine.table, rank == 0 ? plan_of({kCount, kCount}) : Plan(), Values::kOwn,
-                       nullptr);
-    expect(mine.table.parameter(0).grad.data == grad && mine.table.parameter(1).value.data == value, "what is there stays");
-    if (rank == 0) expect(again.table.parameter(0).grad.data != nullptr, "what was missing is there");
-  });
+ddp_ranks_case(run_groups, ranks_with_and_without_memory_go_on_together, 2) {
+  Table mine;
+  model::ModelMemory memory(group);
+  memory.add_missing(mine.table, plan_of({kCount, kCount}), Values::kOwn, nullptr);
+  std::byte* const grad = mine.table.parameter(0).grad.data;
+  std::byte* const value = mine.table.parameter(1).value.data;
+  Table again;
+  memory.add_missing(rank == 0 ? again.table : mine.table, rank == 0 ? plan_of({kCount, kCount}) : Plan(), Values::kOwn,
+                     nullptr);
+  expect(mine.table.parameter(0).grad.data == grad && mine.table.parameter(1).value.data == value, "what is there stays");
+  if (rank == 0) expect(again.table.parameter(0).grad.data != nullptr, "what was missing is there");
 }
-
-}  // namespace

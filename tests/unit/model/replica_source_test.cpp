@@ -4,12 +4,8 @@
 #include "model/replica_source.hpp"
 
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
 
 using namespace ddp::model;
-using namespace ddp::test;
-
-namespace {
 
 using Sends = ReplicaSource::Sends;
 
@@ -116,5 +112,3 @@ ddp_case(a_version_survives_its_way) {
              got.rest == 12 && got.rank == 2 && got.size == 3,
          "all fields");
 }
-
-}  // namespace

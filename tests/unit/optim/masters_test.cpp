@@ -3,17 +3,10 @@
 // a parameter that its owner changes is taken as it is. With them the undo, which saves and restores both.
 #include "optim/masters.hpp"
 
-#include <cstring>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "device/cpu/master_copies.hpp"
 #include "optim/undo.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kCount = 5000;  // more than a block
 constexpr OwnedSpan kWhole{0, 0, kCount};
@@ -142,5 +135,3 @@ ddp_case(copies_with_two_sides_change_places) {
     expect(brain.value == other.value && brain.copy(3000) == other.copy(3000), "the step counts");
   }
 }
-
-}  // namespace

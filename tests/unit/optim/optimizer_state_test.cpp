@@ -2,15 +2,7 @@
 // Memory of an optimizer's state: zero, aligned, of the right shape and type, and never moved.
 #include "optim/optimizer_state.hpp"
 
-#include <algorithm>
-#include <cstdlib>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 alignas(64) std::byte lent_memory[4096];
 
@@ -114,5 +106,3 @@ ddp_case(state_of_several_parts_is_dense) {
   for (const OwnedSpan& part : owned[0])
     for (int64_t i = part.first; i < part.first + part.count; ++i) expect_equal(place(i), wanted++, "place");
 }
-
-}  // namespace

@@ -2,13 +2,7 @@
 // Rates, groups and step counts, and their way into a checkpoint and back by name.
 #include "optim/param_groups.hpp"
 
-#include <limits>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Lent {
   float memory[4][2] = {};
@@ -42,8 +36,7 @@ ddp_case(wrong_values_are_named_and_change_nothing) {
   const Lent lent({"a"});
   optim::ParamGroups schedule(0.1, 0.01);
   for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_rate(wrong); }),
-                    "ddp_optimizer_set_rate: rate is");
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_rate(wrong); }, {"ddp_optimizer_set_rate: rate is"});
     expect_contains(
         expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 0, wrong, 1); }),
         "weight_decay");
@@ -51,8 +44,7 @@ ddp_case(wrong_values_are_named_and_change_nothing) {
         expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 0, 1, wrong); }),
         "rate_scale");
   }
-  expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 1, 0, 1); }),
-                  "index is 1");
+  expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, 1, 0, 1); }, {"index is 1"});
   expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { schedule.set_parameter_options(lent.table, -1, 0, 1); });
   expect(schedule.rate() == 0.1 && schedule.weight_decay_of(0) == 0.01 && schedule.rate_of(0) == 0.1, "nothing changed");
 }
@@ -91,8 +83,5 @@ ddp_case(fields_that_do_not_fit_are_refused) {
     expect_error(DDP_ERROR_IO, [&] { (void)optim::ParamGroups::from_fields(fields, lent.table); });
   }
   const Lent other({"a", "c"});
-  expect_contains(expect_error(DDP_ERROR_MISMATCH, [&] { (void)optim::ParamGroups::from_fields(good, other.table); }),
-                  "steps.c");
+  expect_error(DDP_ERROR_MISMATCH, [&] { (void)optim::ParamGroups::from_fields(good, other.table); }, {"steps.c"});
 }
-
-}  // namespace

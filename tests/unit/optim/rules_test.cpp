@@ -2,14 +2,7 @@
 // The scalars of a step, and which options are refused.
 #include "optim/rules.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -73,7 +66,7 @@ ddp_case(wrong_sgd_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_sgd_options options = optim::default_sgd_options();
     change(options);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_sgd_options(options, "f"); }), part);
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_sgd_options(options, "f"); }, {part});
   };
   refused([](auto& o) { o.rate = -1; }, "f: rate is -1");
   refused([](auto& o) { o.rate = kNan; }, "rate is");
@@ -97,7 +90,7 @@ ddp_case(wrong_adam_options_are_named) {
   const auto refused = [](auto change, const char* part) {
     ddp_adam_options options = optim::default_adam_options();
     change(options);
-    expect_contains(expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_adam_options(options, "f"); }), part);
+    expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { optim::check_adam_options(options, "f"); }, {part});
   };
   refused([](auto& o) { o.rate = -1; }, "rate is -1");
   refused([](auto& o) { o.beta1 = 1; }, "beta1 is 1");
@@ -111,5 +104,3 @@ ddp_case(wrong_adam_options_are_named) {
   refused([](auto& o) { o.decoupled = -1; }, "decoupled is -1");
   optim::check_adam_options(optim::default_adam_options(), "f");
 }
-
-}  // namespace

@@ -2,11 +2,6 @@
 // A group of one rank with a model of one parameter per floating type, whose values and gradients belong to the test.
 #pragma once
 
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "model/model.hpp"
 #include "oracle.hpp"
 #include "support/group_world.hpp"
@@ -27,10 +22,7 @@ struct SmallModel {
   explicit SmallModel(const std::vector<size_t>& order = {0, 1, 2, 3}, bool commits = true) {
     ddp_group_options options = world_options(0, 1);
     group = group::Group::create("local://alone", options);
-    ddp_model_options model_options{};
-    model_options.first_bucket_bytes = 64;
-    model_options.bucket_bytes = 64;
-    model_options.unused = DDP_UNUSED_ALLOW;
+    ddp_model_options model_options{.first_bucket_bytes = 64, .bucket_bytes = 64, .unused = DDP_UNUSED_ALLOW};
     model = std::make_shared<model::Model>(group, model_options);
     lent.reserve(order.size());
     for (const size_t k : order) {

@@ -2,17 +2,13 @@
 // The loops leave the upper halves of the vector registers clean. Else the caller's own code, if it is built for plain SSE
 // as most programs are, runs at a fraction of its speed after every step. The processor tells (XGETBV with 1); elsewhere
 // this is skipped.
-#include <cstdint>
-#include <vector>
 
 #include "device/cpu/update_kernels.hpp"
-#include "support/cmocka.hpp"
+#include "support/check.hpp"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-
-namespace {
 
 #if defined(__x86_64__)
 bool can_tell() {
@@ -53,8 +49,6 @@ void updates_leave_the_vector_registers_clean(void** /*state*/) {
     }
   }
 }
-
-}  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(updates_leave_the_vector_registers_clean)};

@@ -2,20 +2,7 @@
 // What exit() runs, when, in which process, and for how long it waits.
 #include "os/at_exit.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <thread>
-
 #include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 // What a child has done, in its exit code.
 int code = 0;
@@ -97,5 +84,3 @@ ddp_case(exit_goes_on_when_the_time_is_up) {
   const auto took = std::chrono::steady_clock::now() - begin;
   expect(took > std::chrono::milliseconds(4'900) && took < std::chrono::seconds(20), "5 s");
 }
-
-}  // namespace

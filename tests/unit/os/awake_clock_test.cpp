@@ -4,10 +4,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 constexpr int64_t kMs = 1'000'000;
 
 ddp_case(it_goes_as_the_systems_clock_while_ticks_come) {
@@ -34,5 +30,3 @@ ddp_case(it_never_goes_back) {
   (void)clock.tick(500 * kMs);
   expect_equal(clock.at(400 * kMs), 500 * kMs, "time");
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/clock.hpp"
 
-#include <atomic>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 std::atomic<int64_t> set_time{0};
 
@@ -64,5 +58,3 @@ ddp_case(zero_negative_and_huge_limits_mean_never) {
   StandingClock::set(INT64_MAX);
   expect(!os::Deadline::never().passed(), "never");
 }
-
-}  // namespace

@@ -2,19 +2,10 @@
 // The other side of a connection sees the end of a process although a fork of it lives on.
 #include "os/closed_in_forks.hpp"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <memory>
 
 #include "support/check.hpp"
 #include "support/forking.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Pair {
   std::array<int, 2> fds{-1, -1};
@@ -58,5 +49,3 @@ ddp_case(a_fork_notes_its_own) {
   });
   expect_equal(said, std::string("open closed open "), "the fork and its fork");
 }
-
-}  // namespace

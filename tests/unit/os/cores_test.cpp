@@ -3,13 +3,8 @@
 #include "os/cores.hpp"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(cores_are_those_of_the_affinity_mask) {
   expect(os::usable_cores() >= 1 && os::usable_cores() <= sysconf(_SC_NPROCESSORS_CONF), "a sane number");
@@ -24,5 +19,3 @@ ddp_case(cores_are_those_of_the_affinity_mask) {
   sched_setaffinity(0, sizeof before, &before);
   expect_equal(cores, 1, "cores");
 }
-
-}  // namespace

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/environment.hpp"
 
-#include <vector>
-
 #include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 std::vector<std::string> doubtful(std::vector<const char*> environment) {
   environment.push_back(nullptr);
@@ -29,5 +23,3 @@ ddp_case(what_is_right_or_the_programs_own_is_not) {
              .empty(),
          "nothing is said");
 }
-
-}  // namespace

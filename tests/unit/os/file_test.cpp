@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/file.hpp"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
-#include <string>
 
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 os::Fd create(const std::string& path) { return os::open_file(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 
@@ -114,5 +103,3 @@ ddp_case(a_file_size_limit_is_an_error_and_not_a_signal) {
   expect(!WIFSIGNALED(status), "the child was ended by a signal");
   expect_equal(WEXITSTATUS(status), 0, "exit code");
 }
-
-}  // namespace

@@ -3,23 +3,7 @@
 // own, and what others have mapped there meanwhile stays.
 #include "os/file_window.hpp"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
-#include <cstring>
-#include <memory>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr int64_t kBytes = int64_t{8} << 20;
 constexpr int64_t kOffset = int64_t{3} << 12;
@@ -200,5 +184,3 @@ ddp_case(a_fork_finds_what_the_program_has_mapped_anew) {
   expect_equal(status_of_child(look, mapped.window), 0, "the child");
   expect_equal(count_other(mapped.window.begin + kBytes / 2, kBytes / 2, 7), int64_t{0}, "what is still shared");
 }
-
-}  // namespace

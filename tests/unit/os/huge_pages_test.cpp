@@ -2,16 +2,8 @@
 // Memory on huge pages: the same bytes at the same addresses, and on a system that has such pages, they are used.
 #include "os/huge_pages.hpp"
 
-#include <sys/mman.h>
-
-#include <string>
-
 #include "support/check.hpp"
 #include "support/huge.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 constexpr size_t kBytes = size_t{8} << 20;
 
@@ -81,5 +73,3 @@ ddp_case(addresses_alone_are_on_a_boundary_and_are_mapped_over) {
          "mapped over");
   os::unmap(place, kBytes);
 }
-
-}  // namespace

@@ -1,19 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/life.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <string>
-#include <thread>
-
 #include "support/check.hpp"
-#include "support/cmocka.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// A child that prints its identity and then waits; it can end its first thread alone.
 class Child : NotCopied {
@@ -100,5 +88,3 @@ ddp_case(what_cannot_be_seen_has_not_ended) {
   expect(!os::has_ended("another" + gone.substr(first)), "of another host");
   expect(!os::has_ended(gone.substr(0, first) + "/1" + gone.substr(second)), "of another process namespace");
 }
-
-}  // namespace

@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/log.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 struct Received {
   std::vector<std::pair<ddp_log_level, std::string>> messages;
@@ -112,5 +101,3 @@ int speak() {
 }
 
 ddp_before_cases(if (argc > 1) std::exit(speak()));
-
-}  // namespace

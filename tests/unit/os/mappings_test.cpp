@@ -2,17 +2,9 @@
 // Lines of /proc/self/maps and smaps, and the mappings of this process.
 #include "os/mappings.hpp"
 
-#include <sys/mman.h>
 #include <sys/sysmacros.h>
 
-#include <string>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_first_line_begins_an_area) {
   os::Area area;
@@ -76,5 +68,3 @@ ddp_case(the_mappings_of_this_process_are_walked_in_order) {
   expect_equal(visits, 2, "a visitor ends the walk");
   munmap(memory, 3 << 20);
 }
-
-}  // namespace

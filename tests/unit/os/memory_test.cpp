@@ -2,14 +2,7 @@
 // Arrays, and memory that runs out.
 #include "os/memory.hpp"
 
-#include <cstdlib>
-#include <utility>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 int allowed = 0;
 int live = 0;
@@ -41,8 +34,7 @@ ddp_case(memory_that_runs_out_is_an_error_and_nothing_leaks) {
   {
     os::LargeArray a(100, "the first");
     os::LargeArray b(100, "the second");
-    expect_contains(expect_error(DDP_ERROR_OUT_OF_MEMORY, [] { const os::LargeArray c(100, "the third"); }),
-                    "100 bytes of the third");
+    expect_error(DDP_ERROR_OUT_OF_MEMORY, [] { const os::LargeArray c(100, "the third"); }, {"100 bytes of the third"});
     os::LargeArray moved(std::move(a));
     b = std::move(moved);
     expect(b.data() != nullptr && a.data() == nullptr, "moved");
@@ -51,5 +43,3 @@ ddp_case(memory_that_runs_out_is_an_error_and_nothing_leaks) {
   expect(freed >= 200, "what is freed is told how long it was");
   os::set_memory_table(nullptr);
 }
-
-}  // namespace

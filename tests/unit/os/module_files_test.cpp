@@ -3,10 +3,6 @@
 
 #include "support/check.hpp"
 
-using namespace ddp::test;
-
-namespace {
-
 ddp_case(modules_are_searched_in_the_named_folders_first) {
   const auto files = os::module_candidates("libx.so", "/a::/b");
   expect_equal(files.at(0), std::string("/a/libx.so"), "first");
@@ -28,5 +24,3 @@ ddp_case(a_module_that_finds_no_memory_is_not_missing) {
   expect_equal(missing.status(), DDP_ERROR_NOT_SUPPORTED, "status");
   expect_contains(missing.text(), "install it");
 }
-
-}  // namespace

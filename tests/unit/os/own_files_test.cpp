@@ -3,22 +3,10 @@
 // what needs him is left out.
 #include "os/own_files.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
-#include <functional>
-#include <string>
 
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr uid_t kOther = 65534;
 
@@ -101,5 +89,3 @@ ddp_case(a_lock_that_stays_locked_is_an_error_in_time) {
   expect(flock(first.get(), LOCK_UN) == 0, "unlocked");
   os::lock_file(second, path, 1000);
 }
-
-}  // namespace

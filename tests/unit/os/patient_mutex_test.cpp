@@ -2,15 +2,7 @@
 // A mutex that a thread may stop waiting for.
 #include "os/patient_mutex.hpp"
 
-#include <atomic>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(one_thread_at_a_time_holds_it) {
   os::PatientMutex mutex;
@@ -42,5 +34,3 @@ ddp_case(a_wait_ends_when_its_time_is_over) {
   expect(mutex.try_lock_for(std::chrono::milliseconds(0)), "it is free");
   mutex.unlock();
 }
-
-}  // namespace

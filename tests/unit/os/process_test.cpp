@@ -3,21 +3,9 @@
 #include "os/process.hpp"
 
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/procs.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 ddp_case(a_process_keeps_its_number) {
   const uint64_t number = os::process_number();
@@ -78,5 +66,3 @@ ddp_case(something_is_made_once_in_every_process) {
   expect_equal(said, std::string("2"), "how often in the fork, with the parent's time");
   expect_equal(made.load(), 1, "how often here, after the fork");
 }
-
-}  // namespace

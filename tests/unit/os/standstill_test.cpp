@@ -2,17 +2,8 @@
 // A process that is stopped notices it, one that waits does not count as stopped.
 #include "os/standstill.hpp"
 
-#include <signal.h>
-
-#include <chrono>
-#include <thread>
-
 #include "support/check.hpp"
 #include "support/procs.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 constexpr int64_t kLimitMs = 400;
 
@@ -26,7 +17,6 @@ ddp_case(a_stop_is_noticed_once) {
     for (int i = 0; i < 500 && !stood; ++i) sleep_ms(10), stood = standstill.take();
     expect(stood, "it stood still");
     expect(!standstill.take(), "that was said");
-    return std::string("done");
   });
   procs.wait_for(0, "stop me");
   procs.signal(0, SIGSTOP);
@@ -41,5 +31,3 @@ ddp_case(a_long_wait_is_no_stop) {
   sleep_ms(2 * kLimitMs);
   expect(!standstill.take(), "to wait is not to stand still");
 }
-
-}  // namespace

@@ -3,16 +3,7 @@
 // first rule that holds decides. A rule that decides nothing is an error too.
 #include "parts/step/step_plan.hpp"
 
-#include <array>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using parts::StepPlan;
 using parts::StepState;
@@ -228,5 +219,3 @@ ddp_case(only_a_pending_step_is_taken_back_and_a_made_one_is_heard_of_once) {
   state.end_step();
   expect(state.is(StepState::Is::kNone) && !state.take_made(), "ddp_optimizer_step knows what it has made");
 }
-
-}  // namespace

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of a gradient, compared with an array of flags, in random order and with overlaps.
-#include <algorithm>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "pass/marks.hpp"
 #include "support/check.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 /// The first gap of the flags and how many more there are, as the class reports it.
 std::string naive_gaps(const std::vector<bool>& flags) {
@@ -56,5 +47,3 @@ ddp_case(what_is_missing_is_told_in_the_units_of_the_program) {
   expect(ranges.add(4, 2) && ranges.add(10, 2), "two complex numbers of 8");
   expect_equal(ranges.missing(16, 2), std::string("0 to 1 and 2 more ranges"), "in complex numbers");
 }
-
-}  // namespace

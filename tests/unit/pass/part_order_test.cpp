@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which a pass calls its parts, for each kind of pass. Two parts write down what they are asked; the other
 // ranks are a script.
-#include <algorithm>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
-#include "core/parameters.hpp"
 #include "parts/model_pass.hpp"
 #include "pass/pass.hpp"
 #include "support/check.hpp"
 #include "support/recording_part.hpp"
-
-using namespace ddp::test;
-
-namespace {
 
 using pass::Role;
 
@@ -166,7 +155,7 @@ ddp_case(a_void_pass) {
 
   world.pass().begin(DDP_PASS_REDUCE, Role::kSkipping);
   static_cast<void>(world.take());
-  expect_contains(expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass().end(); }), "no rank contributed");
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass().end(); }, {"no rank contributed"});
   expect_calls(world,
                both({"fill 0 nobody", "started 0", "fill 1 nobody", "started 1", "is_void", "order", "conclude void",
                      "report", "closed void"}),
@@ -179,7 +168,7 @@ ddp_case(a_part_that_votes_void_reports_first) {
   world.a.answers.reports = true;
   world.pass().begin(DDP_PASS_REDUCE);
   static_cast<void>(world.take());
-  expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }), "reported by a");
+  expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }, {"reported by a"});
   expect_calls(
       world,
       both({"fill 0 incomplete", "started 0", "fill 1 incomplete", "started 1", "is_void", "order", "conclude void"}) +
@@ -196,7 +185,7 @@ ddp_case(a_step_that_fails_and_one_that_tears) {
   world.pass().mark_ready(0);
   world.pass().mark_ready(1);
   static_cast<void>(world.take());
-  expect_contains(expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }), "reported by b");
+  expect_error(DDP_ERROR_CALLBACK, [&] { world.pass().end(); }, {"reported by b"});
   expect_calls(world, both({"is_void", "left 0", "left 1", "order", "conclude", "report", "closed step failed"}),
                "the step failed");
   expect(world.pass().results().is_torn(), "what conclude says is kept");
@@ -210,7 +199,7 @@ ddp_case(a_pass_that_breaks) {
   world.pass().mark_ready(0);
   world.pass().mark_ready(1);
   static_cast<void>(world.take());
-  expect_contains(expect_error(DDP_ERROR_PEER_FAILED, [&] { world.pass().end(); }), "rank 1 is lost");
+  expect_error(DDP_ERROR_PEER_FAILED, [&] { world.pass().end(); }, {"rank 1 is lost"});
   expect_calls(world, both({"broken", "closed broken"}), "the group broke");
   expect_equal(world.ranks.open, 0, "open passes");
 }
@@ -260,5 +249,3 @@ ddp_case(what_comes_between_passes) {
   world.pass().leave_open();
   expect_calls(world, both({"left_open"}), "the model is destroyed in a pass");
 }
-
-}  // namespace

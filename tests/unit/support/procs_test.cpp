@@ -2,18 +2,8 @@
 // The forking helper and the thread helper must themselves be right: they decide what other tests see.
 #include "support/procs.hpp"
 
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
-#include <stdexcept>
-
 #include "support/check.hpp"
 #include "support/ranks.hpp"
-
-namespace {
-
-using namespace ddp::test;
 
 ddp_case(results_come_back_by_rank) {
   Procs procs(3, [](int rank, Reporter&) { return "I am " + std::to_string(rank); });
@@ -68,5 +58,3 @@ ddp_case(threads_rethrow_the_first_failure_after_all_are_back) {
   expect_equal(back.load(), 4, "ranks that came back");
   expect_contains(text, "rank two");
 }
-
-}  // namespace

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/live.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <string>
-
 #include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "trace/watch.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using trace::LiveFile;
 using trace::LivePage;
 
@@ -135,5 +126,3 @@ ddp_case(what_is_no_page_is_not_read) {
   std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&page), sizeof page);
   expect(!trace::read_live(path).has_value(), "more ranks than the file has");
 }
-
-}  // namespace

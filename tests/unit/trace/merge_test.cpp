@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/merge.hpp"
 
-#include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "trace/gpu_work.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::trace;
 using Json = nlohmann::json;
 
@@ -201,5 +194,3 @@ ddp_case(a_file_that_cannot_be_written_leaves_nothing) {
   merge_to(folder.file("t"), rings);
   expect_equal(folder.names().size(), size_t{1}, "files");
 }
-
-}  // namespace

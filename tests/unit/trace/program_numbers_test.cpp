@@ -2,20 +2,9 @@
 // Numbers of the program: their names, their limits, and that a reader of the live page has them.
 #include "trace/program_numbers.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmath>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using trace::LiveFile;
 using trace::ProgramNumber;
 using trace::ProgramNumbers;
@@ -96,5 +85,3 @@ ddp_case(a_fork_and_another_process_write_nothing) {
   expect(waitpid(child, &status, 0) == child && status == 0, "the fork");
   expect(read(folder).size() == 1 && read(folder)[0].value == 1, "the value of the process");
 }
-
-}  // namespace

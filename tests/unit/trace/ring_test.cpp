@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trace/ring.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <csignal>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 #include "trace/ring_news.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::trace;
 
 Event event_of(uint32_t number) { return {EventKind::kStep, 3, number, number * 10, number * 10 + 5, 7 * number, 2, 9}; }
@@ -186,5 +174,3 @@ ddp_case(what_is_no_piece_is_refused) {
     expect(!put_piece(folder.path(), piece), piece.file);
   expect(folder.names().empty(), "nothing is written");
 }
-
-}  // namespace

@@ -2,18 +2,10 @@
 // Traces begin and end while threads of other groups record: a group and its sub-groups share one Watch.
 #include "trace/watch.hpp"
 
-#include <atomic>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/file_faults.hpp"
 
-namespace {
-
-using namespace ddp::test;
 using namespace ddp::trace;
 
 ddp_case(traces_begin_and_end_beside_threads_that_record) {
@@ -65,5 +57,3 @@ ddp_case(one_group_has_a_trace_and_ends_it) {
   expect(sessions.claim({&second, "b", "", 5}, other), "beside the launcher's");
   expect(sessions.take_launchers()->path == "l" && !sessions.take_launchers().has_value(), "once");
 }
-
-}  // namespace
