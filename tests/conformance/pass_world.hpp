@@ -8,6 +8,7 @@
 #include "os/clock.hpp"
 #include "parts/model_pass.hpp"
 #include "support/group_world.hpp"
+#include "support/noise.hpp"
 #include "support/sum_oracle.hpp"
 
 namespace ddp::test {
@@ -24,9 +25,9 @@ inline const std::vector<int64_t> kShapes = {1, 17, 1000, 3, 9000, 128, 77, 64};
 enum class Memory { kOwned, kPrivate, kGroup, kMixed };
 
 inline float gradient(int rank, int pass, size_t parameter, int64_t i) {
-  std::minstd_rand random(static_cast<unsigned>(rank * 1'000'003 + pass * 1009 + static_cast<int>(parameter) * 31 + i + 1));
-  random.discard(2);
-  return static_cast<float>(random() % 20011) / 997.0F - 10.0F;
+  const auto number =
+      noise(static_cast<uint32_t>(rank * 1'000'003 + pass * 1009 + static_cast<int>(parameter) * 31 + i + 1));
+  return static_cast<float>(number) / 997.0F - 10.0F;
 }
 
 inline float sum_over(int size, int pass, size_t parameter, int64_t i) {

@@ -13,6 +13,7 @@
 #include "parts/model_pass.hpp"
 #include "support/gradient_pages.hpp"
 #include "support/group_paths.hpp"
+#include "support/noise.hpp"
 #include "support/own_rules.hpp"
 #include "support/rule_options.hpp"
 #include "support/ways.hpp"
@@ -87,10 +88,8 @@ class Training : NotCopied {
 
   void set(std::byte* at, int64_t i, double number) const { set_element(ways.dtype, at, static_cast<size_t>(i), number); }
   static double gradient(int rank, int step, size_t p, int64_t i) {
-    std::minstd_rand random(
-        static_cast<unsigned>(rank * 1'000'003 + step * 1009 + static_cast<int>(p) * 31 + static_cast<int>(i) + 1));
-    random.discard(2);
-    return static_cast<double>(random() % 20011) / 997.0 - 10.0;
+    const int seed = rank * 1'000'003 + step * 1009 + static_cast<int>(p) * 31 + static_cast<int>(i) + 1;
+    return static_cast<double>(noise(static_cast<uint32_t>(seed))) / 997.0 - 10.0;
   }
   static double whole_gradient(int rank, int step, size_t p, int64_t i) {
     return static_cast<double>((i * 7 + static_cast<int64_t>(p) * 13 + step * 29 + rank * 5) % 31 - 15);
