@@ -58,7 +58,7 @@ class PowerSgd {
     return at(right_[copy].data(), matrix.right);
   }
   void fill_right(const Matrix& matrix, int32_t copy, int32_t first, int64_t pass) noexcept;
-  void settle(const parts::HookBucket& bucket) noexcept;
+  void settle(parts::HookBucket& bucket) noexcept;
   void begin(const parts::HookBucket& bucket) noexcept;
   [[nodiscard]] int64_t gather(const parts::HookBucket& bucket, std::byte* message) noexcept;
   void unpack_rest(const parts::HookBucket& bucket, const std::byte* message) const noexcept;
@@ -79,17 +79,12 @@ class PowerSgd {
   os::LargeArray left_;      // P of this pass
   os::LargeArray own_;       // this rank's Q of this pass
   os::LargeArray right_[2];  // Q to begin a pass with
-  int64_t pass_;             // the last that this bucket was reduced in
-  int64_t loads_;            // before it
+  int64_t loads_;            // before the last pass
   bool seeded_ = false;      // a good pass has left Q's
 };
 
 PowerSgd::PowerSgd(const parts::HookBucket& bucket, const ddp_powersgd_options& options)
-    : options_(options),
-      dtype_(bucket.contents().dtype),
-      size_(dtype_size(dtype_)),
-      pass_(bucket.pass_number()),
-      loads_(bucket.loads()) {
+    : options_(options), dtype_(bucket.contents().dtype), size_(dtype_size(dtype_)), loads_(bucket.loads()) {
   for (size_t piece = 0; piece < bucket.pieces().size(); ++piece) {
     const Tensor& shape = bucket.pieces()[piece].shape;
     Matrix matrix;
@@ -135,10 +130,10 @@ void PowerSgd::fill_right(const Matrix& matrix, int32_t copy, int32_t first, int
   }
 }
 
-/// Takes over what the last pass left if it ended well; its number is not used again then. After a load nothing counts.
-void PowerSgd::settle(const parts::HookBucket& bucket) noexcept {
+/// Takes over what the last pass left if it ended well. After a load nothing counts.
+void PowerSgd::settle(parts::HookBucket& bucket) noexcept {
   const bool loaded = std::exchange(loads_, bucket.loads()) != bucket.loads();
-  const bool good = std::exchange(pass_, bucket.pass_number()) != bucket.pass_number();
+  const bool good = bucket.take_draft();
   seeded_ = !loaded && (seeded_ || good);
   for (Matrix& matrix : matrices_) {
     if (std::exchange(matrix.is_new, false) && good) {
@@ -245,6 +240,7 @@ void PowerSgd::finish(const parts::HookBucket& bucket, const std::byte* rights) 
 void PowerSgd::reduce(parts::HookBucket& bucket) {
   settle(bucket);
   begin(bucket);
+  bucket.note_draft();
   std::byte* const message = bucket.scratch((rest_count_ + lefts_ + rights_) * size_);
   std::byte* const rights = at(message, rest_count_ + lefts_);
   const int64_t first = gather(bucket, message);

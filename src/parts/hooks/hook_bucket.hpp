@@ -66,8 +66,17 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   /// Throws INVALID_STATE unless open.
   void require_open(const char* function) const;
 
-  /// What the C boundary and a stateful hook keep with the bucket; goes first when the model goes. A hook knows by
-  /// pass_number() and loads() whether its state still holds: a void pass is made again under the same number.
+  /// A hook has left something in its state that counts only if this pass ends well: a pass may turn out void after this
+  /// bucket was reduced.
+  void note_draft() noexcept { draft_ = Draft::kOpen; }
+  /// Did the pass of the last draft end well? Once; false without one.
+  [[nodiscard]] bool take_draft() noexcept { return std::exchange(draft_, Draft::kNone) == Draft::kGood; }
+  /// The pass has ended; or another one begins, because it broke.
+  void end_pass(bool is_good) noexcept {
+    if (draft_ == Draft::kOpen) draft_ = is_good ? Draft::kGood : Draft::kNone;
+  }
+
+  /// What the C boundary and a stateful hook keep with the bucket; goes first when the model goes.
   std::shared_ptr<void> handle;
   std::shared_ptr<void> state;
 
@@ -84,6 +93,7 @@ class HookBucket : public std::enable_shared_from_this<HookBucket> {
   std::vector<uint64_t> used_;  // of the pass
   std::string error_;
   bool open_ = false;
+  enum class Draft { kNone, kOpen, kGood } draft_ = Draft::kNone;
 };
 
 }  // namespace ddp::parts

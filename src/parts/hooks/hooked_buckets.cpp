@@ -50,11 +50,15 @@ std::unique_ptr<collective::BucketOperation> HookedBuckets::prepare(const collec
 
 void HookedBuckets::begin(pass::Opening&) {
   session_.begin_pass();
-  for (HookOperation* operation : operations_) operation->reset();
+  for (HookOperation* operation : operations_) {
+    operation->reset();
+    operation->bucket().end_pass(false);
+  }
 }
 
 bool HookedBuckets::conclude(const pass::Verdict& verdict) {
   session_.end_pass(verdict.is_void);
+  for (HookOperation* operation : operations_) operation->bucket().end_pass(!verdict.is_void);
   return true;
 }
 
