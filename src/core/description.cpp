@@ -14,7 +14,7 @@ namespace {
 const char* reduce_name(ddp_reduce reduce) { return reduce == DDP_AVERAGE ? "average" : "sum"; }
 const char* unused_name(ddp_unused unused) { return unused == DDP_UNUSED_ERROR ? "error" : "allow"; }
 
-std::string quoted(const std::string& name) { return "\"" + name + "\""; }
+std::string in_quotes(const std::string& name) { return "\"" + name + "\""; }
 
 /// "parameter 3 is " + value; the part before the value is the same on all ranks that have the line at all.
 struct Split {
@@ -59,12 +59,12 @@ std::vector<std::string> describe_model(const Parameters& table, const ddp_model
   size_t position = 0;
   for (const Parameter& parameter : table.parameters())
     if (is_there(parameter))
-      lines.push_back("parameter " + std::to_string(position++) + " is " + quoted(parameter.name) + " " +
+      lines.push_back("parameter " + std::to_string(position++) + " is " + in_quotes(parameter.name) + " " +
                       describe(declared_view(parameter.value, parameter.declared)));
   position = 0;
   for (const Buffer& buffer : table.buffers())
     if (is_there(buffer))
-      lines.push_back("buffer " + std::to_string(position++) + " is " + quoted(buffer.name) + " " +
+      lines.push_back("buffer " + std::to_string(position++) + " is " + in_quotes(buffer.name) + " " +
                       describe(declared_view(buffer.value, buffer.declared)));
   lines.push_back("first_bucket_bytes is " + std::to_string(options.first_bucket_bytes));
   lines.push_back("bucket_bytes is " + std::to_string(options.bucket_bytes));

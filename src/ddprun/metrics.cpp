@@ -21,7 +21,7 @@ std::string number_text(double value) {
 }
 
 /// In quotation marks. Of JSON's escapes only those of quotation marks and backslashes are left, which OpenMetrics has too.
-std::string quoted(std::string text) {
+std::string label_value(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -90,13 +90,13 @@ class Text {
   }
   void add(const std::string& name, const RankRun& rank, const std::string& more, double value) {
     const std::string& host = rank.host.empty() ? run_.machine.name : rank.host;
-    text_ += name + "{rank=\"" + std::to_string(rank.rank) + "\",host=" + quoted(host) + ",group=" + quoted(rank.group) +
-             more + "} " + number_text(value) + "\n";
+    text_ += name + "{rank=\"" + std::to_string(rank.rank) + "\",host=" + label_value(host) +
+             ",group=" + label_value(rank.group) + more + "} " + number_text(value) + "\n";
   }
   /// Of the program: `value` of each number.
   void of_program(const std::string& name, double (*value)(const ProgramValue&)) {
     for (const RankRun& rank : run_.ranks)
-      for (const ProgramValue& each : rank.program) add(name, rank, ",name=" + quoted(each.name), value(each));
+      for (const ProgramValue& each : rank.program) add(name, rank, ",name=" + label_value(each.name), value(each));
   }
   void info(const std::string& labels) { text_ += "ddp_job_info{" + labels + "} 1\n"; }
   [[nodiscard]] std::string end() const { return text_ + "# EOF\n"; }
@@ -111,7 +111,8 @@ class Text {
 std::string write_metrics(const Run& run, bool over) {
   Text text(run);
   text.begin("ddp_job", "info", "", "The job.");
-  text.info("version=" + quoted(run.version) + ",program=" + quoted(run.command.empty() ? "" : run.command.front()));
+  text.info("version=" + label_value(run.version) +
+            ",program=" + label_value(run.command.empty() ? "" : run.command.front()));
   text.of_job("ddp_job_start_time_seconds", "seconds", "When the job was started, since 1970.", whole(run.started_unix_s));
   text.of_job("ddp_job_run_seconds", "seconds", "How long the job has run.", run.seconds);
   text.of_job("ddp_job_ranks", "", "Ranks of the job.", run.world_size);

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <ctime>
 
 #include "core/attempt.hpp"
+#include "core/json_text.hpp"
 #include "core/virtual_ranks.hpp"
 #include "os/file.hpp"
 #include "os/log.hpp"
@@ -20,21 +20,6 @@ namespace ddp::group {
 namespace {
 
 constexpr std::string_view kGeneration = "\"generation\":";
-
-std::string quoted(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    char code[8];
-    if (static_cast<unsigned char>(c) < 0x20) {
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-      result += code;
-    } else {
-      if (c == '"' || c == '\\') result += '\\';
-      result += c;
-    }
-  }
-  return result + "\"";
-}
 
 std::string utc_now() {
   std::array<char, 32> text{};
@@ -86,7 +71,7 @@ std::string membership_line(const bootstrap::Control& control, const ddp_group_o
                             std::string_view time) {
   const int32_t parts = options.virtual_ranks == 0 ? control.size() : options.virtual_ranks;
   std::string line =
-      "{\"event\":" + quoted(formation.event) + ",\"time\":" + quoted(time) + "," + std::string(kGeneration) +
+      "{\"event\":" + json_text(formation.event) + ",\"time\":" + json_text(time) + "," + std::string(kGeneration) +
       std::to_string(formation.generation) + ",\"step\":" + (formation.step < 0 ? "null" : std::to_string(formation.step)) +
       ",\"parts\":" + std::to_string(parts) +
       ",\"sum_order\":" + (options.sum_order == DDP_SUM_ORDER_BY_HOST ? "\"host\"" : "\"rank\"") + ",\"ranks\":[";
@@ -94,7 +79,7 @@ std::string membership_line(const bootstrap::Control& control, const ddp_group_o
     const bootstrap::Member& member = control.member(rank);
     const VirtualRanks mine = VirtualRanks::of(options, rank, control.size());
     line += std::string(rank > 0 ? "," : "") + "{\"rank\":" + std::to_string(rank) + ",\"id\":" + std::to_string(member.id) +
-            ",\"host\":" + quoted(member.host) + ",\"pid\":" + std::to_string(member.pid) +
+            ",\"host\":" + json_text(member.host) + ",\"pid\":" + std::to_string(member.pid) +
             ",\"first_part\":" + std::to_string(mine.first) + ",\"part_count\":" + std::to_string(mine.count) + "}";
   }
   return line + "]}\n";

@@ -22,7 +22,9 @@ constexpr int32_t kLater = INT32_MAX;  // stands for parameters that are registe
                    kCreate, other.c_str(), parameter.c_str(), owner.c_str());
 }
 
-std::string quoted(const Parameters& table, int32_t index) { return "parameter \"" + table.parameter(index).name + "\""; }
+std::string parameter_name(const Parameters& table, int32_t index) {
+  return "parameter \"" + table.parameter(index).name + "\"";
+}
 
 }  // namespace
 
@@ -55,7 +57,8 @@ ParameterSet OptimizerSlot::choose(const int32_t* list, int64_t count, const cha
     ParameterSet rest = ParameterSet::all_but(table.parameter_count(), is_taken);
     if (const std::optional<std::string> owner = owner_of(kLater)) {  // then all that there are have one
       for (const int32_t index : table.present())
-        if (const std::optional<std::string> other = owner_of(index)) refuse_twice(quoted(table, index), *other, mine);
+        if (const std::optional<std::string> other = owner_of(index))
+          refuse_twice(parameter_name(table, index), *other, mine);
       refuse_twice("all parameters", *owner, mine);
     }
     return rest;
@@ -73,7 +76,7 @@ ParameterSet OptimizerSlot::choose(const int32_t* list, int64_t count, const cha
     if (seen[static_cast<size_t>(index)])
       throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: parameters has \"%s\" (index %d) twice", kCreate,
                        table.parameter(index).name.c_str(), index);
-    if (const std::optional<std::string> owner = owner_of(index)) refuse_twice(quoted(table, index), *owner, mine);
+    if (const std::optional<std::string> owner = owner_of(index)) refuse_twice(parameter_name(table, index), *owner, mine);
     seen[static_cast<size_t>(index)] = true;
     indices.push_back(index);
   }
@@ -91,7 +94,7 @@ void OptimizerSlot::add(const std::shared_ptr<parts::BlockUpdate>& update) {
   const std::string mine = name_of(next_, update->rule_name());
   for (int32_t index = 0; index < model_.table().parameter_count(); ++index)
     if (const auto owner = update->parameters().has(index) ? owner_of(index) : std::nullopt)
-      refuse_twice(quoted(model_.table(), index), *owner, mine);
+      refuse_twice(parameter_name(model_.table(), index), *owner, mine);
   all_.erase(std::remove_if(all_.begin(), all_.end(), [](const Entry& each) { return each.update.expired(); }), all_.end());
   all_.reserve(all_.size() + 1);
   if (request.takes_part() && model_.is_committed()) model_.passes().attach(update, mine);

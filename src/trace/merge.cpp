@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/attempt.hpp"
+#include "core/json_text.hpp"
 #include "os/file.hpp"
 #include "os/own_files.hpp"
 #include "trace/event.hpp"
@@ -147,22 +148,6 @@ Row row_of(EventKind kind) noexcept {
 
 bool is_moment(EventKind kind) noexcept { return kind == EventKind::kVoid; }
 
-std::string quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    char code[8];
-    if (c == '"' || c == '\\') {
-      quoted += '\\', quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f) {
-      snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-      quoted += code;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
-
 std::string microseconds(int64_t ns) {
   char text[40];
   snprintf(text, sizeof text, "%s%lld.%03lld", ns < 0 ? "-" : "", static_cast<long long>(std::abs(ns) / 1000),
@@ -284,7 +269,7 @@ class Writer {
 
   [[nodiscard]] std::string about(const Ring& ring, size_t i) const {
     std::string text = "{\"rank\":" + std::to_string(ring.owner.rank) + ",\"process\":" + std::to_string(numbers_[i]) +
-                       ",\"host\":" + quoted(ring.owner.host) + ",\"pid\":" + std::to_string(ring.owner.pid) +
+                       ",\"host\":" + json_text(ring.owner.host) + ",\"pid\":" + std::to_string(ring.owner.pid) +
                        ",\"events\":" + std::to_string(ring.events.size()) + ",\"lost\":" + std::to_string(ring.lost) +
                        ",\"torn\":" + std::to_string(ring.torn);
     if (!clocks_[i]) return text + ",\"clock\":\"not compared\"}";
@@ -305,7 +290,7 @@ class Writer {
     const std::string process = std::to_string(numbers_[i]);
     std::string name =
         "rank " + std::to_string(ring.owner.rank) + " (" + ring.owner.host + ", pid " + std::to_string(ring.owner.pid) + ")";
-    metadata(process, 0, "process_name", "\"name\":" + quoted(name));
+    metadata(process, 0, "process_name", "\"name\":" + json_text(name));
     metadata(process, 0, "process_sort_index", "\"sort_index\":" + process);
     std::map<int32_t, Lanes> lanes;  // by row
     const std::vector<int32_t> streams = streams_of(ring);
@@ -322,7 +307,7 @@ class Writer {
       const int64_t thread = int64_t{row} * kMostLanes + lane + 1;
       if (named.insert(thread).second) {
         const std::string more = lane == 0 ? "" : " " + std::to_string(lane + 1);
-        metadata(process, thread, "thread_name", "\"name\":" + quoted(row_name + more));
+        metadata(process, thread, "thread_name", "\"name\":" + json_text(row_name + more));
         metadata(process, thread, "thread_sort_index", "\"sort_index\":" + std::to_string(thread));
       }
       entry(text_of(event, ring, process, thread, offset(i) - origin_ns_));
@@ -358,7 +343,7 @@ class Writer {
       text += ",\"s\":\"t\"";
     else
       text += ",\"dur\":" + microseconds(event.kind == EventKind::kMark ? kMarkNs : event.end_ns - event.begin_ns);
-    text += ",\"name\":" + quoted(name_of(event, ring)) + ",\"cat\":\"" +
+    text += ",\"name\":" + json_text(name_of(event, ring)) + ",\"cat\":\"" +
             kRowNames[static_cast<size_t>(row_of(event.kind))] + "\",\"args\":{";
     std::string arguments;
     const auto add = [&](const char* what, int64_t value) {

@@ -27,7 +27,7 @@ std::unique_ptr<Network> make_network() {
   }
 }
 
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string safe;
   for (const char c : text) safe += c == '"' ? '\'' : c == '\n' ? ' ' : c;
   return "\"" + safe + "\"";
@@ -38,7 +38,7 @@ void print_result(const FaultPlan& plan, const Round& round, const std::string& 
               static_cast<unsigned long long>(plan.seed()), plan.training().ranks, name_of(plan.place()),
               static_cast<long long>(round.steps()));
   for (size_t i = 0; i < round.seconds().size(); ++i) std::printf("%s%.2f", i == 0 ? "" : ", ", round.seconds()[i]);
-  std::printf("], \"failed\": %s}\n", failure.empty() ? "null" : quoted(failure).c_str());
+  std::printf("], \"failed\": %s}\n", failure.empty() ? "null" : in_quotes(failure).c_str());
   std::fflush(stdout);
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "os/module_files.hpp"
@@ -56,7 +58,8 @@ const ddp_gpu_table& open_module(const std::vector<std::string>& candidates) {
 
 const ddp_gpu_table& load_module() {
   if (const ddp_gpu_table* const table = table_of_tests().load()) return *table;
-  const ddp_gpu_table& table = open_module(os::module_candidates(kFile));
+  const std::vector<std::string> candidates = os::module_candidates(kFile);
+  const ddp_gpu_table& table = open_module(candidates);
   note_opened(&table);
   return table;
 }

@@ -62,10 +62,10 @@ std::string error_of(const char* path) {
   return code == 0 ? "" : error;
 }
 
-const ddp_nccl_table& opened(const std::string& path) {
+const ddp_nccl_table& opened(std::string_view path) {
   char error[512] = "";
   const ddp_nccl_table* nccl = nullptr;
-  if (table->open_nccl(path.c_str(), &nccl, error, sizeof error) != 0) throw std::runtime_error(error);
+  if (table->open_nccl(std::string(path).c_str(), &nccl, error, sizeof error) != 0) throw std::runtime_error(error);
   return *nccl;
 }
 
