@@ -2,13 +2,13 @@
 // Rows of the table of faults that no other test holds in full: ranks that disagree about model or options, at each rank;
 // no shared memory; a name service that hangs; the files of a killed job. Each asserts the status, the rank or thing that
 // is named, how soon, and that the process continues.
-#include <dlfcn.h>
 #include <netdb.h>
 
 #include "model/model.hpp"
 #include "os/clock.hpp"
 #include "support/check.hpp"
 #include "support/goes_on.hpp"
+#include "support/hidden.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp::test;
@@ -21,18 +21,18 @@ std::atomic<bool> no_shared_memory{false};
 
 /// In the place of the C library's: a system without it, or a process that may not have it.
 extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
-  static auto* const real = reinterpret_cast<decltype(&memfd_create)>(dlsym(RTLD_NEXT, "memfd_create"));
+  static constinit Hidden<decltype(memfd_create)> hidden("memfd_create");
   if (no_shared_memory) return errno = ENOSYS, -1;
-  return real(name, flags);
+  return hidden.get()(name, flags);
 }
 
 /// A name service that does not answer for this name.
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** out) {
-  static auto* const real = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  static constinit Hidden<decltype(getaddrinfo)> hidden("getaddrinfo");
   const bool looks_up = hints == nullptr || (hints->ai_flags & AI_NUMERICHOST) == 0;
   if (looks_up && host != nullptr && std::string(host) == "hangs.invalid")
     std::this_thread::sleep_for(std::chrono::seconds(30));
-  return real(host, service, hints, out);
+  return hidden.get()(host, service, hints, out);
 }
 
 namespace {

@@ -3,13 +3,13 @@
 // carries no tag, so the damaged sum itself is not noticed. The promise: no rank dies or hangs, the check of the
 // replicas (check_every) finds the rank that has other parameters since, on all ranks, and the group continues. Encrypted
 // links: process/sealed_links_test.cpp. Control messages: unit/control/control_codec_test.cpp changes each of their bits.
-#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "model/model.hpp"
 #include "support/check.hpp"
 #include "support/goes_on.hpp"
+#include "support/hidden.hpp"
 #include "support/on_processes.hpp"
 
 using namespace ddp::test;
@@ -35,36 +35,31 @@ void damage(const iovec* parts, size_t count, ssize_t got) noexcept {
   }
 }
 
-template <class Function>
-Function* next(const char* name) noexcept {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 /// In the place of the C library's, for Gloo too.
 extern "C" {
 ssize_t recv(int fd, void* data, size_t bytes, int flags) {
-  static auto* const real = next<decltype(recv)>("recv");
-  const ssize_t got = real(fd, data, bytes, flags);
+  static constinit Hidden<decltype(recv)> hidden("recv");
+  const ssize_t got = hidden.get()(fd, data, bytes, flags);
   damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return got;
 }
 ssize_t read(int fd, void* data, size_t bytes) {
-  static auto* const real = next<decltype(read)>("read");
-  const ssize_t got = real(fd, data, bytes);
+  static constinit Hidden<decltype(read)> hidden("read");
+  const ssize_t got = hidden.get()(fd, data, bytes);
   damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return got;
 }
 ssize_t readv(int fd, const iovec* parts, int count) {
-  static auto* const real = next<decltype(readv)>("readv");
-  const ssize_t got = real(fd, parts, count);
+  static constinit Hidden<decltype(readv)> hidden("readv");
+  const ssize_t got = hidden.get()(fd, parts, count);
   damage(parts, static_cast<size_t>(std::max(count, 0)), got);
   return got;
 }
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  static auto* const real = next<decltype(recvmsg)>("recvmsg");
-  const ssize_t got = real(fd, message, flags);
+  static constinit Hidden<decltype(recvmsg)> hidden("recvmsg");
+  const ssize_t got = hidden.get()(fd, message, flags);
   damage(message->msg_iov, message->msg_iovlen, got);
   return got;
 }

@@ -2,7 +2,10 @@
 // A group with a range of ports listens on no other port: neither rank 0, where the rendezvous names no port, nor
 // the data links. One rank comes late, so that the others are seen listening.
 
+#include <arpa/inet.h>
+
 #include "bootstrap/failure.hpp"
+#include "control/net.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"
 #include "support/fork_control.hpp"
@@ -73,6 +76,24 @@ ddp_case(data_links_listen_in_the_range) {
   expect_ports(procs, kRanks - 1, first);
   std::ofstream(word) << "now";
   expect_success(procs);
+}
+
+/// Gloo listens there, whether it is to be connected to or not.
+ddp_case(nobody_is_connected_to_the_broadcast_address_of_the_loopback_network) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, "127.255.255.255", &address.sin_addr);
+  socklen_t bytes = sizeof address;
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  const bootstrap::net::Socket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  expect(::bind(listener.get(), at, bytes) == 0 && ::listen(listener.get(), 8) == 0 &&
+             ::getsockname(listener.get(), at, &bytes) == 0,
+         "a socket that listens there");
+  for (const char* to : {"127.255.255.255", "127.0.0.1"}) {
+    inet_pton(AF_INET, to, &address.sin_addr);
+    const bootstrap::net::Socket client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    expect(::connect(client.get(), at, bytes) != 0, std::string("no connection to ") + to);
+  }
 }
 
 ddp_before_cases(need_gloo());

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include "support/check.hpp"
+#include "support/hidden.hpp"
 
 namespace ddp::test {
 
@@ -60,8 +60,8 @@ class Middle : NotCopied {
 };
 
 inline int real_connect(int fd, const sockaddr* address, socklen_t bytes) noexcept {
-  static auto* const real = reinterpret_cast<decltype(connect)*>(dlsym(RTLD_NEXT, "connect"));
-  return real(fd, address, bytes);
+  static constinit Hidden<decltype(connect)> hidden("connect");
+  return hidden.get()(fd, address, bytes);
 }
 
 }  // namespace ddp::test

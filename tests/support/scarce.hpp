@@ -9,7 +9,6 @@
 //   const int64_t asked = scarce::disarm();
 #pragma once
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -24,6 +23,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+
+#include "support/hidden.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DDP_SCARCE_SANITIZED 1
@@ -81,12 +82,6 @@ inline bool fails(What what) noexcept {
 
 inline bool no_memory() noexcept { return fails(What::kMemory); }
 
-/// The function that this program's hides.
-template <class Function>
-Function* next(const char* name) noexcept {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace ddp::test::scarce
 
 #ifdef DDP_SCARCE_SANITIZED
@@ -110,7 +105,9 @@ void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
   if (ddp::test::scarce::no_memory()) return errno = ENOMEM, failed
 #define DDP_SCARCE_SYSTEM(error, failed) \
   if (ddp::test::scarce::fails(ddp::test::scarce::What::kSystem)) return errno = (error), failed
-#define DDP_SCARCE_NEXT(name) static auto* const real = ddp::test::scarce::next<decltype(name)>(#name)
+#define DDP_SCARCE_NEXT(name)                                       \
+  static constinit ddp::test::Hidden<decltype(name)> hidden(#name); \
+  auto* const real = hidden.get()
 
 extern "C" {
 void* __libc_malloc(std::size_t);
@@ -196,7 +193,8 @@ int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
-  static auto* const real = ddp::test::scarce::next<int(const char*, int, mode_t)>("open");
+  static constinit ddp::test::Hidden<int(const char*, int, mode_t)> hidden("open");
+  auto* const real = hidden.get();
   DDP_SCARCE_SYSTEM(EMFILE, -1);
   return real(path, flags, mode);
 }

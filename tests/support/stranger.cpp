@@ -98,6 +98,7 @@ std::vector<int> listening_ports(const std::vector<pid_t>& processes) {
     std::string word[10];
     for (std::string& one : word) words >> one;
     if (word[3] != "0A" || inodes.count(word[9]) == 0) continue;  // 0A: LISTEN
+    if (word[1].starts_with("FFFFFF7F:")) continue;
     ports.push_back(static_cast<int>(std::stol(word[1].substr(word[1].rfind(':') + 1), nullptr, 16)));
   }
   return ports;

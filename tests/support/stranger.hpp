@@ -28,7 +28,8 @@ inline constexpr std::array kAllAttacks = {Attack::kBogusFrames, Attack::kReset,
                                            Attack::kDrip,        Attack::kRequest, Attack::kFlood,   Attack::kReplay};
 [[nodiscard]] const char* attack_name(Attack attack) noexcept;
 
-/// TCP ports on which these processes of this network namespace listen.
+/// TCP ports on which these processes of this network namespace listen. Gloo's own, at 127.255.255.255, do not count: the
+/// kernel connects nobody to that address (process/port_range_test.cpp).
 [[nodiscard]] std::vector<int> listening_ports(const std::vector<pid_t>& processes);
 
 class Stranger {

@@ -61,7 +61,9 @@ def python(program, *arguments, size=None, limit=60, **options):
             path = os.path.join(folder, "program.py")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(program)
-        command = [sys.executable, "-B", "-W", "error::ResourceWarning", path, *map(str, arguments)]
+        # Python 3.12 warns of each fork of a process with threads, as libddp's are.
+        filters = ["-W", "error::ResourceWarning", "-W", "ignore:This process:DeprecationWarning"]
+        command = [sys.executable, "-B", *filters, path, *map(str, arguments)]
         if size is not None:
             command = [os.path.join(BUILD, "bin/ddprun"), "--no-prefix", "-n", str(size), *command]
         return subprocess.run(command, capture_output=True, text=True, timeout=limit, cwd=folder, check=False,
