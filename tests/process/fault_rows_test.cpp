@@ -21,18 +21,18 @@ std::atomic<bool> no_shared_memory{false};
 
 /// In the place of the C library's: a system without it, or a process that may not have it.
 extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
-  static constinit Hidden<decltype(memfd_create)> hidden("memfd_create");
+  static constinit Hidden hidden("memfd_create");
   if (no_shared_memory) return errno = ENOSYS, -1;
-  return hidden.get()(name, flags);
+  return hidden.as<decltype(memfd_create)>()(name, flags);
 }
 
 /// A name service that does not answer for this name.
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** out) {
-  static constinit Hidden<decltype(getaddrinfo)> hidden("getaddrinfo");
+  static constinit Hidden hidden("getaddrinfo");
   const bool looks_up = hints == nullptr || (hints->ai_flags & AI_NUMERICHOST) == 0;
   if (looks_up && host != nullptr && std::string(host) == "hangs.invalid")
     std::this_thread::sleep_for(std::chrono::seconds(30));
-  return hidden.get()(host, service, hints, out);
+  return hidden.as<decltype(getaddrinfo)>()(host, service, hints, out);
 }
 
 namespace {

@@ -40,26 +40,26 @@ void damage(const iovec* parts, size_t count, ssize_t got) noexcept {
 /// In the place of the C library's, for Gloo too.
 extern "C" {
 ssize_t recv(int fd, void* data, size_t bytes, int flags) {
-  static constinit Hidden<decltype(recv)> hidden("recv");
-  const ssize_t got = hidden.get()(fd, data, bytes, flags);
+  static constinit Hidden hidden("recv");
+  const ssize_t got = hidden.as<decltype(recv)>()(fd, data, bytes, flags);
   damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return got;
 }
 ssize_t read(int fd, void* data, size_t bytes) {
-  static constinit Hidden<decltype(read)> hidden("read");
-  const ssize_t got = hidden.get()(fd, data, bytes);
+  static constinit Hidden hidden("read");
+  const ssize_t got = hidden.as<decltype(read)>()(fd, data, bytes);
   damage(data, static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return got;
 }
 ssize_t readv(int fd, const iovec* parts, int count) {
-  static constinit Hidden<decltype(readv)> hidden("readv");
-  const ssize_t got = hidden.get()(fd, parts, count);
+  static constinit Hidden hidden("readv");
+  const ssize_t got = hidden.as<decltype(readv)>()(fd, parts, count);
   damage(parts, static_cast<size_t>(std::max(count, 0)), got);
   return got;
 }
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  static constinit Hidden<decltype(recvmsg)> hidden("recvmsg");
-  const ssize_t got = hidden.get()(fd, message, flags);
+  static constinit Hidden hidden("recvmsg");
+  const ssize_t got = hidden.as<decltype(recvmsg)>()(fd, message, flags);
   damage(message->msg_iov, message->msg_iovlen, got);
   return got;
 }

@@ -11,24 +11,24 @@ namespace ddp::test {
 /// Looked up when it is first needed, without the lock that a local variable would have: libraries start threads of their
 /// own which may call it, and a fork meanwhile would leave the lock taken for ever. Any thread.
 ///
-///     static constinit Hidden<decltype(connect)> hidden("connect");
-///     return hidden.get()(fd, address, bytes);
-template <class Function>
+///     static constinit Hidden hidden("connect");
+///     return hidden.as<decltype(connect)>()(fd, address, bytes);
 class Hidden {
  public:
   constexpr explicit Hidden(const char* name) noexcept : name_(name) {}
-  [[nodiscard]] Function* get() noexcept {
-    Function* function = function_.load(std::memory_order_relaxed);
+  template <class Function>
+  [[nodiscard]] Function* as() noexcept {
+    void* function = function_.load(std::memory_order_relaxed);
     if (function == nullptr) {
-      function = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_));
+      function = dlsym(RTLD_NEXT, name_);
       function_.store(function, std::memory_order_relaxed);
     }
-    return function;
+    return reinterpret_cast<Function*>(function);
   }
 
  private:
   const char* name_;
-  std::atomic<Function*> function_{nullptr};
+  std::atomic<void*> function_{nullptr};
 };
 
 }  // namespace ddp::test

@@ -60,8 +60,8 @@ class Middle : NotCopied {
 };
 
 inline int real_connect(int fd, const sockaddr* address, socklen_t bytes) noexcept {
-  static constinit Hidden<decltype(connect)> hidden("connect");
-  return hidden.get()(fd, address, bytes);
+  static constinit Hidden hidden("connect");
+  return hidden.as<decltype(connect)>()(fd, address, bytes);
 }
 
 }  // namespace ddp::test

@@ -105,9 +105,9 @@ void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
   if (ddp::test::scarce::no_memory()) return errno = ENOMEM, failed
 #define DDP_SCARCE_SYSTEM(error, failed) \
   if (ddp::test::scarce::fails(ddp::test::scarce::What::kSystem)) return errno = (error), failed
-#define DDP_SCARCE_NEXT(name)                                       \
-  static constinit ddp::test::Hidden<decltype(name)> hidden(#name); \
-  auto* const real = hidden.get()
+#define DDP_SCARCE_NEXT(name)                       \
+  static constinit ddp::test::Hidden hidden(#name); \
+  auto* const real = hidden.as<decltype(name)>()
 
 extern "C" {
 void* __libc_malloc(std::size_t);
@@ -193,8 +193,8 @@ int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
-  static constinit ddp::test::Hidden<int(const char*, int, mode_t)> hidden("open");
-  auto* const real = hidden.get();
+  static constinit ddp::test::Hidden hidden("open");
+  auto* const real = hidden.as<int(const char*, int, mode_t)>();
   DDP_SCARCE_SYSTEM(EMFILE, -1);
   return real(path, flags, mode);
 }
