@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -142,11 +141,11 @@ std::vector<int64_t> exchange_numbers(const Group& group, const Sequence& in, st
 [[noreturn]] void refuse(const Error& why) { throw Error(why).as_agreed(); }
 
 void check_counts(const char* function, const char* what, const std::vector<int64_t>& counts, const Tensor& tensor) {
+  int64_t sum = 0;
   for (size_t rank = 0; rank < counts.size(); ++rank)
-    if (counts[rank] < 0)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s[%zu] is %lld; it is 0 or more", function, what, rank,
-                       static_cast<long long>(counts[rank]));
-  const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    if (counts[rank] < 0 || __builtin_add_overflow(sum, counts[rank], &sum))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s[%zu] is %lld; it is 0 or more, and the tensor is %s", function,
+                       what, rank, static_cast<long long>(counts[rank]), describe(tensor).c_str());
   if (sum != tensor.count)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s add up to %lld elements, but the tensor is %s", function, what,
                      static_cast<long long>(sum), describe(tensor).c_str());
