@@ -214,7 +214,8 @@ ddp_status ddp_group_abort(ddp_group* group, const char* reason) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_abort");
     const std::string text = reason != nullptr && *reason != '\0' ? reason : "no reason given";
-    object->health().abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text));
+    object->health().abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text)
+                               .with({.ranks = {object->rank()}}));
   });
 }
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
@@ -175,11 +176,14 @@ void MessageLinks::open_all(os::Deadline deadline, const std::vector<int32_t>& p
   while (!all()) {
     context_.failure->check();
     if (deadline.passed()) {
-      const int32_t late = *std::find_if_not(peers.begin(), peers.end(), is_open);
+      ErrorDetails late;
+      std::copy_if(peers.begin(), peers.end(), std::back_inserter(late.ranks), [&](int32_t peer) { return !is_open(peer); });
+      if (late.ranks.empty()) continue;  // the last one has come now
       throw make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for messages within %s",
-                       context_.control->member(late).name().c_str(),
+                       context_.control->member(late.ranks.front()).name().c_str(),
                        bootstrap::texts::seconds(context_.options.rendezvous_timeout_ms).c_str())
-          .about(late);
+          .about(late.ranks.front())
+          .with(late);
     }
     bell_.sleep(std::min<int64_t>(deadline.left_ms(), kLongestWaitMs / 5), all);
   }

@@ -9,6 +9,7 @@
 #include "control/call_state.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
+#include "core/differing_ranks.hpp"
 #include "os/cores.hpp"
 
 namespace ddp::messages {
@@ -214,7 +215,8 @@ Error Messenger::timed_out(const Request& request) const {
   if (request.peer == kAnySource) {
     const std::string kept = queue_.describe_kept(kAnySource, request.key.space);
     return make_error(DDP_ERROR_TIMED_OUT, "no rank sent %s a message%s%s%s%s", me.c_str(), tag_of(request).c_str(),
-                      within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str());
+                      within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str())
+        .with(ranks_that_differ(links_.size(), [&](size_t rank) { return static_cast<int32_t>(rank) != control_.rank(); }));
   }
   const std::string peer = control_.member(request.peer).name();
   const std::string waits = bootstrap::texts::waits_behind(control_, request.peer);
