@@ -204,7 +204,7 @@ ddp_case_on(kEveryHostPath, hooks_that_do_other_things) {
 
 ddp_case_on(kEveryHostPath, a_rank_that_aborts) {
   run(path, 3, [](ddp_group* group, int rank) {
-    OK(ddp_group_barrier(group));
+    (void)ddp_group_barrier(group);  // all are there; rank 1 may be the first to return
     if (rank == 1) OK(ddp_group_abort(group, "it has seen enough"));
     ABOUT("ABORTED ranks 1 in ddp_group_barrier", ddp_group_barrier(group));
     ABOUT("ABORTED ranks 1 in ", ddp_group_status(group));
@@ -212,7 +212,7 @@ ddp_case_on(kEveryHostPath, a_rank_that_aborts) {
   run(path, 3, [](ddp_group* group, int rank) {
     Trainee trainee(group, {4});
     OK(ddp_model_commit(trainee.model, nullptr));
-    OK(ddp_group_barrier(group));
+    (void)ddp_group_barrier(group);
     if (rank == 1) {
       OK(ddp_model_begin_backward(trainee.model, DDP_PASS_REDUCE));
       ddp_model_destroy(trainee.model);
