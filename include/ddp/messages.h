@@ -16,7 +16,8 @@
  * group option `one_thread` = 1 a rank promises that there is none. Ranks with this option that can never continue get
  * DIFFERENT_CALLS within half a second, which names their calls: in ddp_group_send, ddp_group_receive or ddp_request_wait
  * without a limit, or in a collective call or the end of a pass. Not found: ranks that wait with a limit or in
- * ddp_request_wait_any, and a sender of small messages whose receiver reads none.
+ * ddp_request_wait_any, a sender of small messages whose receiver reads none, and ranks of a group that another one has
+ * left.
  */
 #ifndef DDP_MESSAGES_H
 #define DDP_MESSAGES_H
@@ -32,8 +33,9 @@ extern "C" {
 
 /**
  * Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
- * were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
- * not received; a longer one, or one more, waits for its receive.
+ * were sent. A message of up to 64 KiB is copied and returns at once while there is room: 128 KiB for each receiver on one
+ * host, between hosts what the system keeps for a connection. The receiver makes room while it works on messages (see
+ * above), until it has 1 MiB of this rank that it has not received. A longer message, or one more, waits for its receive.
  * @param tensor not changed until the call returns; any size, also empty
  * @param peer rank of the receiver; not this rank
  * @param tag 0 or more, for ddp_group_receive to tell messages apart
@@ -59,7 +61,8 @@ DDP_API ddp_status ddp_group_send(ddp_group *group, const ddp_tensor *tensor, in
  * Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
  * Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
  * the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
- * order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+ * order has sent what it sent: that is received, and what it did not send is ABORTED. So is a message to or from another
+ * host if it would be the pair's first one after any rank has left, without the group option `connect_all`. Since 0.1.
  */
 DDP_API ddp_status ddp_group_receive(ddp_group *group, const ddp_tensor *tensor, int32_t source, int64_t tag,
                                      int32_t *out_source, void *stream);

@@ -155,8 +155,7 @@ DDP_API ddp_status ddp_group_post_all_gather_counts(ddp_group *group, const ddp_
                                                     const int64_t *counts, ddp_request **out_request, void *stream);
 
 /**
- * Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
- * that it has not received.
+ * Post ddp_group_send. A message of up to 64 KiB has ended at once where ddp_group_send would return at once.
  * @param tensor not changed until the request has ended
  * @param peer rank of the receiver
  * @param tag 0 or more

@@ -13,6 +13,7 @@ bool Failure::set(const Error& cause, Wake wake) noexcept {
     first = !cause_.has_value();
     if (first) cause_ = cause;
     if (wake == Wake::kYes) {
+      if (!woken_.load()) fault_ = cause;
       woken_.store(true);
       wakers.swap(wakers_);
     }
@@ -26,6 +27,12 @@ void Failure::check() const {
   if (!broken()) return;
   const std::lock_guard lock(mutex_);
   throw Error(*cause_);
+}
+
+void Failure::check_fault() const {
+  if (!woken()) return;
+  const std::lock_guard lock(mutex_);
+  throw Error(*fault_);
 }
 
 std::optional<Error> Failure::cause() const {

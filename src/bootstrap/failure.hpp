@@ -26,6 +26,8 @@ class Failure {
   [[nodiscard]] bool woken() const noexcept { return woken_.load(); }
   /// Throws the cause if there is one.
   void check() const;
+  /// The same for what needs no rank that has left: throws the first cause that ends waits.
+  void check_fault() const;
   [[nodiscard]] std::optional<Error> cause() const;
   /// `wake` ends blocked waits (must be thread-safe and quick); called at once if that has happened already.
   void add_waker(std::function<void()> wake);
@@ -39,6 +41,7 @@ class Failure {
   mutable std::mutex mutex_;   // guards cause_ and wakers_; taken inside waking_
   std::optional<Error> cause_;
   std::vector<std::function<void()>> wakers_;
+  std::optional<Error> fault_;  // the first cause that ends waits
 };
 
 }  // namespace ddp::bootstrap

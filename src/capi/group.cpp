@@ -2,6 +2,7 @@
 // ddp/group.h.
 #include "ddp/group.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -9,6 +10,7 @@
 #include "capi/options.hpp"
 #include "capi/tables.hpp"
 #include "capi/tensors.hpp"
+#include "control/limits.hpp"
 #include "core/attempt.hpp"
 #include "ddp/memory.h"
 #include "ddp/rows.h"
@@ -113,6 +115,13 @@ void check_options(const ddp_group_options& options, const char* function) {
   check_nccl_options(options, function);
 }
 
+/// Clocks that are slower count as this slow.
+void limit_clocks(ddp_group_options& options) noexcept {
+  constexpr int64_t kMost = bootstrap::limits::kSlowestClockMs;
+  options.dead_after_ms = std::min(options.dead_after_ms, kMost);
+  options.heartbeat_ms = std::min(options.heartbeat_ms, kMost - 1);
+}
+
 /// The parent's options, or the caller's own.
 ddp_group_options split_options(const group::Group& parent, const ddp_group_options* options) {
   constexpr const char* kName = "ddp_group_split";
@@ -128,6 +137,7 @@ ddp_group_options split_options(const group::Group& parent, const ddp_group_opti
     read.virtual_ranks = 0;
   }
   check_options(read, kName);
+  limit_clocks(read);
   return read;
 }
 
@@ -161,6 +171,7 @@ ddp_status ddp_group_create(const char* rendezvous, const ddp_group_options* opt
     ddp_group_options read = read_options(options, group_defaults(), "ddp_group_create");
     if (const char* const join = std::getenv("DDP_JOIN"); join != nullptr && std::string_view(join) == "1") read.join = 1;
     check_options(read, "ddp_group_create");
+    limit_clocks(read);
     ddp_store store{};
     if (read.store != nullptr) {
       check_struct_size(read.store->struct_size, "ddp_group_create: options->store");
@@ -203,7 +214,8 @@ ddp_status ddp_group_abort(ddp_group* group, const char* reason) {
   return guarded([&] {
     const auto object = group_of(group, "ddp_group_abort");
     const std::string text = reason != nullptr && *reason != '\0' ? reason : "no reason given";
-    object->health().abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text));
+    object->health().abort(Error(DDP_ERROR_ABORTED, object->name_of(object->rank()) + " aborted the group: " + text)
+                               .with({.ranks = {object->rank()}}));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/bytes.hpp"
+#include "core/differing_ranks.hpp"
 #include "core/hash.hpp"
 
 namespace ddp::checkpoint {
@@ -43,7 +44,7 @@ size_t first_difference(const std::vector<std::string>& all) {
   throw Error(DDP_ERROR_MISMATCH, std::string(function) + ": " + group.name_of(static_cast<int32_t>(other)) + " " + what +
                                       " " + all[other] + ", but rank 0 " + what + " " + all[0] +
                                       "; all ranks must pass the same")
-      .with({.ranks = {static_cast<int32_t>(other)}});
+      .with(ranks_that_differ(all.size(), [&](size_t rank) { return all[rank] != all[0]; }));
 }
 
 bool all_equal(const std::vector<std::string>& all) {

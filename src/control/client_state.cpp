@@ -8,11 +8,6 @@
 #include "os/clock.hpp"
 
 namespace ddp::bootstrap {
-namespace {
-
-constexpr int64_t kSlowestClockMs = 86'400'000;
-
-}  // namespace
 
 std::vector<FirstWord> first_words(const ClientConfig& config) {
   const int64_t left_ms = config.left_ms;
@@ -78,7 +73,7 @@ void ClientState::joined(messages::Table&& table) {
     if (table.receiver < 0 || table.receiver >= config_.size) throw Error(DDP_ERROR_IO, "a table without this rank");
   }
   if (table.members.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a table of another world size");
-  const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= kSlowestClockMs; };
+  const auto is_clock = [](int64_t ms) { return ms > 0 && ms <= limits::kSlowestClockMs; };
   if (!is_clock(table.heartbeat_ms) || !is_clock(table.dead_after_ms)) throw Error(DDP_ERROR_IO, "clocks that cannot be");
   config_.heartbeat_ms = table.heartbeat_ms;
   config_.dead_after_ms = table.dead_after_ms;

@@ -24,6 +24,7 @@ inline constexpr int64_t kComeAgainMs = 500;           // who loses its connecti
 inline constexpr int32_t kPorts = 17;                  // the asked port and the 16 after it
 inline constexpr int64_t kLeaveMs = 1'000;             // bound of leave()
 inline constexpr int64_t kSecondaryCauseMs = 200;      // a cause that is often a consequence waits so long for a better one
+inline constexpr int64_t kSlowestClockMs = INT64_MAX / 4'000'000;  // of heartbeats and silence: 73 years, as nanoseconds
 inline constexpr int64_t kTicksInSilence = 10;  // least number of ticks in the silence after which a rank counts as dead
 inline constexpr int64_t kHearMs = 250;         // most delay until rank 0's own program gets a cause after the others
 inline constexpr int64_t kFirstCauseMs =

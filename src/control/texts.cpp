@@ -150,7 +150,8 @@ Error gone_early(const Member& who) {
 
 Error server_gone_early(std::string_view place) {
   return error(DDP_ERROR_PEER_FAILED,
-               "rank 0 at " + std::string(place) + " is gone: its connection closed before all ranks had come");
+               "rank 0 at " + std::string(place) + " is gone: its connection closed before all ranks had come")
+      .with(about_ranks({0}));
 }
 
 Error server_gone(const Member& rank0) {
@@ -329,7 +330,8 @@ Error token_needed(std::string_view address) {
 
 Error rank0_never_came(std::string_view place, int64_t ms, std::string_view detail) {
   return error(DDP_ERROR_TIMED_OUT, "rank 0 did not come to " + std::string(place) + " within " + seconds(ms) +
-                                        (detail.empty() ? "" : ": " + std::string(detail)));
+                                        (detail.empty() ? "" : ": " + std::string(detail)))
+      .with(about_ranks({0}));
 }
 
 Error fenced(const Member& who) {

@@ -14,11 +14,17 @@ constexpr int32_t kNextBucket = -1;
   throw make_error(DDP_ERROR_INVALID_ARGUMENT, "ddp_model_set_buckets: %s %lld", what, number);
 }
 
+/// As the program knows it: positions have no gaps where parameters were removed.
+int32_t index_of(const std::vector<PlanItem>& items, int32_t position) noexcept {
+  const int32_t index = items[static_cast<size_t>(position)].index;
+  return index < 0 ? position : index;
+}
+
 void check_number(int32_t number, const std::vector<PlanItem>& items, const std::vector<char>& seen) {
   if (number < 0 || static_cast<size_t>(number) >= items.size())
     throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                      "ddp_model_set_buckets: there is no parameter %d; the model has %zu parameters", number, items.size());
-  if (seen[static_cast<size_t>(number)] != 0) refuse("a parameter is named twice:", number);
+  if (seen[static_cast<size_t>(number)] != 0) refuse("a parameter is named twice:", index_of(items, number));
 }
 
 void append(PlannedBucket& bucket, int32_t parameter, int64_t count) {
@@ -47,13 +53,14 @@ GivenBuckets read_given_buckets(std::span<const int32_t> numbers, const std::vec
     if (item.dtype != first.dtype || item.on_gpu != first.on_gpu)
       throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                        "ddp_model_set_buckets: the parameters %d and %d are in one bucket, but differ in dtype or device",
-                       bucket.front(), number);
+                       index_of(items, bucket.front()), index_of(items, number));
     bucket.push_back(number);
   }
   for (size_t bucket = 0; bucket < given.size(); ++bucket)
     if (given[bucket].empty()) refuse("there is no parameter in bucket", static_cast<long long>(bucket));
   const auto missing = std::find(seen.begin(), seen.end(), 0);
-  if (missing != seen.end()) refuse("no bucket has parameter", missing - seen.begin());
+  if (missing != seen.end())
+    refuse("no bucket has parameter", index_of(items, static_cast<int32_t>(missing - seen.begin())));
   return given;
 }
 
@@ -67,7 +74,7 @@ Plan plan_given_buckets(const GivenBuckets& given, const std::vector<PlanItem>& 
         throw make_error(DDP_ERROR_INVALID_ARGUMENT,
                          "ddp_model_set_buckets: the parameters %d and %d are in one bucket, but have different optimizers, "
                          "of which one has shard, in_backward or divide_in_step",
-                         parameters.front(), parameters[k]);
+                         index_of(items, parameters.front()), index_of(items, parameters[k]));
       if (k % kMostPieces == 0)
         plan.push_back(PlannedBucket{kind.dtype, kind.on_gpu, {}, 0, !kind.on_gpu, k > 0, kind.optimizer});
       append(plan.back(), parameters[k], item.count);

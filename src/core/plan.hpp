@@ -32,6 +32,7 @@ struct PlanItem {
   ddp_dtype dtype = DDP_F32;
   bool on_gpu = false;
   int32_t optimizer = 0;  // parameters of different numbers share no bucket
+  int32_t index = -1;     // of the parameter in its model, for texts; -1: its place among the items
 };
 
 /// A gradient in a bucket: all of it, or elements `first` to first + count.

@@ -105,8 +105,12 @@ void Channels::check_idle(const char* function, bool in_passes) const {
   if (!shadowing_.text.empty()) throw make_error(DDP_ERROR_INVALID_STATE, "%s: %s", function, shadowing_.text.c_str());
 }
 
-void Channels::shutdown() noexcept {
+void Channels::end_messages() noexcept {
   if (messenger_ != nullptr) messenger_->finish();
+}
+
+void Channels::shutdown() noexcept {
+  end_messages();
   for (const auto& transport : transports_)
     if (transport != nullptr) transport->shutdown();
 }

@@ -88,6 +88,8 @@ class Channels {
   [[nodiscard]] Requests& requests() const noexcept { return *requests_; }
   /// Values that come after their steps. Once the channels have been started.
   [[nodiscard]] ValueLane& values() const noexcept { return *values_; }
+  /// This rank leaves, perhaps with open requests: the others have what it sent, and know that no more comes.
+  void end_messages() noexcept;
   /// In good order; the last call but stop().
   void shutdown() noexcept;
   /// The transports end; they are not used any more.

@@ -189,7 +189,7 @@ void Group::Impl::confirm() {
 /// The group has broken: the transports end, and the failure stays.
 void Group::Impl::retire() noexcept {
   if (gpu.side != nullptr) gpu.side->close(false, collective::GpuSide::Leaves::kGroup);
-  failure.set(Error());  // if a rank left in good order, no wait was ended yet
+  failure.set(failure.cause().value_or(Error()));  // if a rank left in good order, no wait was ended yet
   failure.quiesce();
   if (channels.has_started()) channels.requests().stop(failure.cause().value_or(Error()));
   if (channels.has_started()) channels.values().stop(failure.cause().value_or(Error()));

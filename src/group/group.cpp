@@ -163,7 +163,10 @@ void Group::close() noexcept {
                          !impl_->channels.values().await_idle();
   const bool in_order = !is_inside && !impl_->health.has_fault();
   impl_->gpu.side->close(in_order, collective::GpuSide::Leaves::kGroup);
-  if (in_order) impl_->channels.shutdown();
+  if (in_order)
+    impl_->channels.shutdown();
+  else if (!impl_->health.has_fault())
+    impl_->channels.end_messages();
   impl_->health.leave();
   impl_->memory->make_private();
 }

@@ -11,7 +11,7 @@ Health::Health(bootstrap::Control& control, bootstrap::Failure& failure)
     : control_(control), failure_(failure), gave_up_(bootstrap::gave_up(control)) {}
 
 void Health::check_usable() const {
-  check_no_fault();
+  check_open();
   failure_.check();
 }
 
@@ -26,7 +26,7 @@ void Health::check_open() const {
 
 void Health::check_no_fault() const {
   check_open();
-  if (failure_.woken()) failure_.check();
+  failure_.check_fault();
 }
 
 bool Health::has_fault() const noexcept { return failure_.woken(); }
@@ -38,6 +38,12 @@ void Health::give_up(const char* function, const Error& why) noexcept {
 }
 
 void Health::fail(const Error& error) { bootstrap::fail(control_, failure_, error); }
+
+bool Health::fail_alone(const Error& error) noexcept {
+  if (!failure_.broken() || failure_.woken()) return false;
+  if (error.status() != DDP_ERROR_ABORTED) failure_.set(error);
+  return true;
+}
 
 void Health::exit(bootstrap::Leaving how) noexcept { control_.leave(how); }
 

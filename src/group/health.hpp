@@ -35,6 +35,10 @@ class Health {
   // As in control/breaking.hpp.
   void give_up(const char* function, const Error& why) noexcept;
   void fail(const Error& error);
+  /// Of a message, in a group that a rank has left in good order: then the control plane is over, and no other rank can
+  /// learn of it. The error is a fault of this rank alone, except that the other rank of the message has left too. False:
+  /// the group is whole, or has a fault.
+  [[nodiscard]] bool fail_alone(const Error& error) noexcept;
 
   /// The group ends: from now on it is destroyed. False if it was before.
   [[nodiscard]] bool begin_close() noexcept { return end(Life::kDestroyed); }

@@ -24,9 +24,9 @@ constexpr int32_t kQuickLooks = 100;
 }  // namespace
 
 void fail_message(Health& health, const Error& error) {
+  const bool is_fault = is_own(error) || breaks_group(error.status());
+  if (is_fault && health.fail_alone(error)) return;
   if (is_own(error)) health.give_up(nullptr, error);  // a stream may be in the middle of a message
-  const bool has_left = error.status() == DDP_ERROR_ABORTED && !health.has_fault();
-  if (has_left && try_to([&] { health.check_usable(); }).has_value()) return;
   health.fail(error);
 }
 

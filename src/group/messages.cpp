@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <string>
 
 #include "control/call_state.hpp"
 #include "core/attempt.hpp"
+#include "core/differing_ranks.hpp"
 #include "ddp/messages.h"
 #include "exchange/transport.hpp"
 #include "group/channels.hpp"
@@ -142,11 +142,11 @@ std::vector<int64_t> exchange_numbers(const Group& group, const Sequence& in, st
 [[noreturn]] void refuse(const Error& why) { throw Error(why).as_agreed(); }
 
 void check_counts(const char* function, const char* what, const std::vector<int64_t>& counts, const Tensor& tensor) {
+  int64_t sum = 0;
   for (size_t rank = 0; rank < counts.size(); ++rank)
-    if (counts[rank] < 0)
-      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s[%zu] is %lld; it is 0 or more", function, what, rank,
-                       static_cast<long long>(counts[rank]));
-  const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    if (counts[rank] < 0 || __builtin_add_overflow(sum, counts[rank], &sum))
+      throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s[%zu] is %lld; it is 0 or more, and the tensor is %s", function,
+                       what, rank, static_cast<long long>(counts[rank]), describe(tensor).c_str());
   if (sum != tensor.count)
     throw make_error(DDP_ERROR_INVALID_ARGUMENT, "%s: %s add up to %lld elements, but the tensor is %s", function, what,
                      static_cast<long long>(sum), describe(tensor).c_str());
@@ -188,12 +188,13 @@ ErrorDetails of_sizes(size_t from, size_t to, int64_t element, int64_t expected,
 void check_exchange(const Group& group, const char* name, const std::vector<int64_t>& all) {
   const auto ranks = static_cast<size_t>(group.size());
   const auto row = [&](size_t rank) { return all.data() + rank * (1 + 2 * ranks); };
+  const auto has_other_type = [&](size_t rank) { return row(rank)[0] != row(0)[0]; };
   for (size_t rank = 1; rank < ranks; ++rank)
-    if (row(rank)[0] != row(0)[0])
+    if (has_other_type(rank))
       refuse(make_error(DDP_ERROR_MISMATCH, "%s: %s gives %s, but %s gives %s", name, group.name_of(0).c_str(),
                         dtype_name(static_cast<ddp_dtype>(row(0)[0])), group.name_of(static_cast<int32_t>(rank)).c_str(),
                         dtype_name(static_cast<ddp_dtype>(row(rank)[0])))
-                 .with({.ranks = {static_cast<int32_t>(rank)}}));
+                 .with(ranks_that_differ(ranks, has_other_type)));
   for (size_t from = 0; from < ranks; ++from)
     for (size_t to = 0; to < ranks; ++to)
       if (const int64_t sent = row(from)[1 + to], expected = row(to)[1 + ranks + from]; sent != expected)
@@ -205,12 +206,16 @@ void check_exchange(const Group& group, const char* name, const std::vector<int6
 
 /// `all`: by rank as many numbers, which are to be the same.
 void check_equal(const Group& group, const char* name, const std::vector<int64_t>& all, size_t numbers) {
+  const auto has_others = [&](size_t rank) {
+    const auto theirs = all.begin() + static_cast<std::ptrdiff_t>(rank * numbers);
+    return !std::equal(theirs, theirs + static_cast<std::ptrdiff_t>(numbers), all.begin());
+  };
   for (size_t at = 0; at < all.size(); ++at)
     if (all[at] != all[at % numbers])
       refuse(make_error(DDP_ERROR_MISMATCH, "%s: counts or types differ: %s has %lld where %s has %lld", name,
                         group.name_of(0).c_str(), static_cast<long long>(all[at % numbers]),
                         group.name_of(static_cast<int32_t>(at / numbers)).c_str(), static_cast<long long>(all[at]))
-                 .with({.ranks = {static_cast<int32_t>(at / numbers)}}));
+                 .with(ranks_that_differ(all.size() / numbers, has_others)));
 }
 
 /// After the ranks have compared their counts.

@@ -61,8 +61,7 @@ bool RequestLane::is_idle() {
 bool RequestLane::stay(Posted& request, int64_t ms) {
   std::optional<CallState::In> inside;  // with a limit this rank goes on by itself, so it does not count as waiting
   if (ms < 0) inside.emplace(calls_, UserCall::kRequestWait);
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point end = ms < 0 ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(ms);
+  const os::Deadline end = os::Deadline::in_ms(ms);
   Lock lock(mutex_);
   while (!request.ended()) {
     if (ms < 0 && !is_driven_) {
@@ -72,10 +71,12 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
     if (!is_driven_) idle_.hurry();
     std::optional<CallState::WaitingForQueue> waiting;
     if (ms < 0) waiting.emplace(calls_, channel_);
-    if (ms < 0)
+    if (end.is_never())
       changed_.wait(lock);
-    else if (changed_.wait_until(lock, end) == std::cv_status::timeout)
+    else if (ms == 0 || end.passed())
       return request.ended();
+    else
+      changed_.wait_for(lock, std::chrono::nanoseconds(end.left_ns()));
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/attempt.hpp"
+#include "core/differing_ranks.hpp"
 #include "exchange/single.hpp"
 #include "group/links.hpp"
 #include "hosts/transport.hpp"
@@ -155,7 +156,8 @@ void agree_on_options(bootstrap::Control& control, const ddp_group_options& opti
           "%s: the ranks ask for different backends, orders or communicators: %s for backend %s, %s for backend %s",
           function, control.member(0).name().c_str(), all[0].c_str(),
           control.member(static_cast<int32_t>(rank)).name().c_str(), all[rank].c_str())
-          .about(static_cast<int32_t>(rank));
+          .about(static_cast<int32_t>(rank))
+          .with(ranks_that_differ(all.size(), [&](size_t other) { return all[other] != all[0]; }));
 }
 
 std::unique_ptr<collective::Transport> choose_transport(const collective::TransportContext& context, const Choice& choice,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/differing_ranks.hpp"
 #include "device/cpu/reduce.hpp"
 #include "group/consensus.hpp"
 
@@ -37,12 +38,16 @@ std::string describe(const Head& head) {
 /// Returns the largest count.
 int64_t check_heads(const Group& group, const std::vector<Head>& heads) {
   int64_t most = 0;
+  const auto is_other = [&](size_t rank) {
+    const Head& head = heads[rank];
+    return head.dtype != heads[0].dtype || head.op != heads[0].op || head.width != heads[0].width;
+  };
   for (size_t rank = 0; rank < heads.size(); ++rank) {
     const Head& head = heads[rank];
-    if (head.dtype != heads[0].dtype || head.op != heads[0].op || head.width != heads[0].width)
+    if (is_other(rank))
       throw make_error(DDP_ERROR_MISMATCH, "ddp_group_all_reduce_rows: rank 0 gives %s, but %s gives %s",
                        describe(heads[0]).c_str(), group.name_of(static_cast<int32_t>(rank)).c_str(), describe(head).c_str())
-          .with({.ranks = {static_cast<int32_t>(rank)}});
+          .with(ranks_that_differ(heads.size(), is_other));
     most = std::max(most, head.count);
   }
   return most;

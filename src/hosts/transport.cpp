@@ -44,6 +44,7 @@ class HostStreams final : public messages::Streams {
   }
   [[nodiscard]] bool has_ended(int32_t peer) override { return to(peer).has_ended(peer); }
   [[nodiscard]] bool is_on_its_way(int32_t peer) override { return to(peer).is_on_its_way(peer); }
+  [[nodiscard]] bool is_out_of_reach(int32_t peer) override { return to(peer).is_out_of_reach(peer); }
   [[nodiscard]] const messages::Bell& bell() const noexcept override { return mailboxes_.bell(); }
   [[nodiscard]] bool is_quick() const noexcept override { return false; }
   void open_all(os::Deadline deadline) override {

@@ -129,7 +129,8 @@ void Model::close() noexcept {
   if (!is_committed() || !passes_.pass->is_open()) return;
   if (try_to([this] {
         group_->health().abort(
-            Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass"));
+            Error(DDP_ERROR_ABORTED, group_->name_of(group_->rank()) + " destroyed a model during a backward pass")
+                .with({.ranks = {group_->rank()}}));
       }))
     group_->health().give_up(nullptr, Error());
   passes_.pass->leave_open();

@@ -32,7 +32,7 @@ std::vector<PlanItem> plan_items(const Parameters& table, const std::vector<int3
   std::vector<PlanItem> items;
   for (const int32_t index : present) {
     const Tensor& value = table.parameter(index).value;
-    items.push_back(PlanItem{value.count, value.dtype, value.is_on_gpu()});
+    items.push_back(PlanItem{value.count, value.dtype, value.is_on_gpu(), 0, index});
   }
   return items;
 }

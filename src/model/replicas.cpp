@@ -260,7 +260,8 @@ void Replicas::send(const ReplicaSource& found, bool spoils, void* stream) {
     if (!drift) return difference_.reset();
     os::log(DDP_LOG_WARNING, "%s: what rank %d has sent has not come: %s", kRecover, found.rank, drift->text.c_str());
     difference_ = Error(DDP_ERROR_MISMATCH, std::string(kRecover) + ": the replicas differ after they were made equal: " +
-                                                drift->text + "; the group can go on; load a checkpoint with the optimizer");
+                                                drift->text + "; the group can go on; load a checkpoint with the optimizer")
+                      .with({.ranks = drift->ranks});
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/bytes.hpp"
 #include "core/description.hpp"
+#include "core/differing_ranks.hpp"
 #include "group/consensus.hpp"
 #include "model/coalesced_broadcast.hpp"
 #include "os/log.hpp"
@@ -44,7 +45,8 @@ void check_alike(group::Group& group, const char* function, const std::string& k
     if (all[rank] != all[0])
       throw make_error(DDP_ERROR_MISMATCH, "%s: the replicas cannot be made equal: rank 0 has %s, rank %zu has %s", function,
                        all[0].c_str(), rank, all[rank].c_str())
-          .about(static_cast<int32_t>(rank));
+          .about(static_cast<int32_t>(rank))
+          .with(ranks_that_differ(all.size(), [&](size_t other) { return all[other] != all[0]; }));
 }
 
 }  // namespace

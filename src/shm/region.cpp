@@ -136,7 +136,7 @@ void Region::release(Blocks blocks) noexcept {
 }
 
 void* Region::alloc(int64_t bytes) {
-  const int64_t wanted = round_up(bytes, kLineBytes);
+  const int64_t wanted = round_up(std::min(bytes, mapping_->size()), kLineBytes);
   const std::lock_guard lock(mutex_);
   // Large allocations start on a page, so that the ranks' shares of them end on pages.
   const int64_t unit = wanted >= kPageBytes ? kPageBytes : kLineBytes;

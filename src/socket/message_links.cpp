@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
@@ -67,7 +68,7 @@ MessageLinks::~MessageLinks() {
 
 void MessageLinks::open(int32_t peer) {
   Pipe& to = pipe(peer);
-  if (to.state.load() != Pipe::State::kNone) return;
+  if (to.state.load() != Pipe::State::kNone || is_out_of_reach(peer)) return;
   std::string invitation;
   {
     const std::lock_guard lock(mutex_);
@@ -160,6 +161,21 @@ bool MessageLinks::has_ended(int32_t peer) {
 
 bool MessageLinks::is_on_its_way(int32_t peer) { return pipe(peer).state.load() != Pipe::State::kNone && !has_ended(peer); }
 
+// Invitations pass through rank 0, which hands on none once a rank has left. One that was sent before may still be answered.
+bool MessageLinks::is_out_of_reach(int32_t peer) {
+  if (!context_.failure->broken()) return false;
+  switch (pipe(peer).state.load()) {
+    case Pipe::State::kNone: return true;
+    case Pipe::State::kInvited:
+    case Pipe::State::kDials: {
+      const std::lock_guard lock(mutex_);
+      return pipe(peer).deadline.passed();
+    }
+    case Pipe::State::kOpen: break;
+  }
+  return false;
+}
+
 std::vector<int32_t> MessageLinks::all_others() const {
   std::vector<int32_t> others;
   for (int32_t rank = 0; rank < context_.control->size(); ++rank)
@@ -175,20 +191,25 @@ void MessageLinks::open_all(os::Deadline deadline, const std::vector<int32_t>& p
   while (!all()) {
     context_.failure->check();
     if (deadline.passed()) {
-      const int32_t late = *std::find_if_not(peers.begin(), peers.end(), is_open);
+      ErrorDetails late;
+      std::copy_if(peers.begin(), peers.end(), std::back_inserter(late.ranks), [&](int32_t peer) { return !is_open(peer); });
+      if (late.ranks.empty()) continue;  // the last one has come now
       throw make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for messages within %s",
-                       context_.control->member(late).name().c_str(),
+                       context_.control->member(late.ranks.front()).name().c_str(),
                        bootstrap::texts::seconds(context_.options.rendezvous_timeout_ms).c_str())
-          .about(late);
+          .about(late.ranks.front())
+          .with(late);
     }
     bell_.sleep(std::min<int64_t>(deadline.left_ms(), kLongestWaitMs / 5), all);
   }
 }
 
-// What a rank has written is lost if it closes a connection over which something has come that it has not read.
+// What a rank has written is lost if it closes a connection over which something has come that it has not read. So it ends
+// its own direction alone; the connection stays as long as the group's object, which models may keep.
 void MessageLinks::finish() noexcept {
   const os::Deadline deadline = os::Deadline::in_ms(kFinishMs);
   for (Pipe& to : pipes_) {
+    if (to.state.load() == Pipe::State::kOpen) static_cast<void>(::shutdown(to.connection.socket.get(), SHUT_WR));
     int unsent = 0;
     while (to.state.load() == Pipe::State::kOpen && !to.ended.load() && !context_.failure->woken() && !deadline.passed() &&
            ::ioctl(to.connection.socket.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0)
@@ -322,6 +343,7 @@ void MessageLinks::check_deadlines() {
     const Pipe& to = pipes_[peer];
     const Pipe::State state = to.state.load();
     if ((state != Pipe::State::kInvited && state != Pipe::State::kDials) || !to.deadline.passed()) continue;
+    if (context_.failure->broken()) continue;  // other connections are still used
     throw make_error(DDP_ERROR_TIMED_OUT, "%s did not connect for messages within %s",
                      context_.control->member(static_cast<int32_t>(peer)).name().c_str(),
                      bootstrap::texts::seconds(context_.options.rendezvous_timeout_ms).c_str())
@@ -330,7 +352,7 @@ void MessageLinks::check_deadlines() {
 }
 
 void MessageLinks::break_group(const Error& cause) noexcept {
-  if (context_.failure->broken()) return;
+  if (context_.failure->woken()) return;
   static_cast<void>(try_to([&] {
     const ddp_status status = breaks_group(cause.status()) ? cause.status() : DDP_ERROR_PEER_FAILED;
     const Error told = make_error(status, "%s has no connections for messages any more: %s",

@@ -45,6 +45,7 @@ class MessageLinks final : public messages::Streams {
   [[nodiscard]] const std::vector<int32_t>& sources() override;
   [[nodiscard]] bool has_ended(int32_t peer) override;
   [[nodiscard]] bool is_on_its_way(int32_t peer) override;
+  [[nodiscard]] bool is_out_of_reach(int32_t peer) override;
   [[nodiscard]] const messages::Bell& bell() const noexcept override { return bell_; }
   [[nodiscard]] bool is_quick() const noexcept override { return false; }
   void open_all(os::Deadline deadline) override { open_all(deadline, all_others()); }

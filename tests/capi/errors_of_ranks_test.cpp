@@ -170,6 +170,58 @@ ddp_case_on(kEveryHostPath, messages_of_another_size) {
   });
 }
 
+ddp_case_on(kEveryHostPath, counts_of_which_several_ranks_have_others) {
+  run(path, 4, [](ddp_group* group, int rank) {
+    float data[8] = {}, out[8] = {};
+    const int64_t counts[4] = {rank == 1 ? 1 : 2, rank == 1 ? 3 : 2, rank == 3 ? 1 : 2, rank == 3 ? 3 : 2};
+    const ddp_tensor from{data, DDP_F32, DDP_CPU, 0, 1, {counts[rank]}}, to{out, DDP_F32, DDP_CPU, 0, 1, {8}};
+    ABOUT("MISMATCH ranks 1,3 in ddp_group_all_gather_counts",
+          ddp_group_all_gather_counts(group, &from, &to, counts, nullptr));
+    OK(ddp_group_barrier(group));
+  });
+}
+
+int32_t reduce_by_rank(void*, ddp_bucket* bucket) {
+  ddp_group* group = nullptr;
+  ddp_tensor contents{};
+  OK(ddp_bucket_get_group(bucket, &group));
+  OK(ddp_bucket_get_contents(bucket, &contents));
+  if (ddp_group_get_rank(group) > 1) contents.shape[0] = 1;
+  return ddp_group_all_reduce(group, &contents, DDP_AVERAGE, nullptr);
+}
+
+ddp_case_on(kEveryHostPath, hooks_that_do_other_things) {
+  run(path, 4, [](ddp_group* group, int) {
+    const Trainee trainee(group, {4});
+    OK(ddp_model_set_hook(trainee.model, reduce_by_rank, nullptr, nullptr));
+    OK(ddp_model_commit(trainee.model, nullptr));
+    OK(ddp_model_begin_backward(trainee.model, DDP_PASS_REDUCE));
+    OK(ddp_model_mark_ready(trainee.model, 0, nullptr));
+    ABOUT("MISMATCH ranks 2,3 in ddp_model_end_backward", ddp_model_end_backward(trainee.model, nullptr));
+    OK(ddp_group_barrier(group));
+  });
+}
+
+ddp_case_on(kEveryHostPath, a_rank_that_aborts) {
+  run(path, 3, [](ddp_group* group, int rank) {
+    (void)ddp_group_barrier(group);  // all are there; rank 1 may be the first to return
+    if (rank == 1) OK(ddp_group_abort(group, "it has seen enough"));
+    ABOUT("ABORTED ranks 1 in ddp_group_barrier", ddp_group_barrier(group));
+    ABOUT("ABORTED ranks 1 in ", ddp_group_status(group));
+  });
+  run(path, 3, [](ddp_group* group, int rank) {
+    Trainee trainee(group, {4});
+    OK(ddp_model_commit(trainee.model, nullptr));
+    (void)ddp_group_barrier(group);
+    if (rank == 1) {
+      OK(ddp_model_begin_backward(trainee.model, DDP_PASS_REDUCE));
+      ddp_model_destroy(trainee.model);
+    }
+    while (ddp_group_status(group) == DDP_OK) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ABOUT("ABORTED ranks 1 in ", ddp_group_status(group));
+  });
+}
+
 ddp_case_on(kEveryHostPath, a_rank_that_is_late) {
   run(
       path, 3,

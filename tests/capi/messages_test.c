@@ -23,7 +23,7 @@ check_ranks_case(wrong_arguments_are_refused_before_anything_is_sent, 2) {
                    whole = vector_of(more, DDP_F32, 4), other_type = vector_of(more, DDP_I32, 4);
   ddp_tensor on_gpu = given;
   const int32_t me = self->index, other = 1 - me;
-  const int64_t counts[2] = {1, 1}, negative[2] = {-1, 3}, few[2] = {1, 0};
+  const int64_t counts[2] = {1, 1}, negative[2] = {-1, 3}, few[2] = {1, 0}, huge[2] = {INT64_MAX, INT64_MAX};
   ddp_group *group = self->group;
   on_gpu.device = DDP_CUDA;
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_send(group, &given, me, 1, NULL), "this rank itself");
@@ -52,6 +52,8 @@ check_ranks_case(wrong_arguments_are_refused_before_anything_is_sent, 2) {
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_to_all(group, &given, &whole, few, NULL, NULL), "add up to 1");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_to_all(group, &given, &whole, negative, NULL, NULL),
                    "input_counts[0] is -1");
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_to_all(group, &given, &whole, NULL, huge, NULL),
+                   "output_counts[1] is 9223372036854775807");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather_counts(group, &given, &whole, NULL, NULL));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather_counts(group, &given, &whole, counts, NULL),
                    "add up to 2");

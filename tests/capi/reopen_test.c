@@ -144,6 +144,8 @@ check_case(what_cannot_be_reopened_is_refused) {
   check_ok(ddp_model_reopen(f.model, NULL));
   check_ok(ddp_model_remove_parameter(f.model, 0)); /* the plan has ended */
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_buckets(f.model, bucket, 2), "there is no parameter 0");
+  const int32_t twice[] = {1, 1};
+  check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_set_buckets(f.model, twice, 2), "named twice: 1");
   check_ok(ddp_model_set_buckets(f.model, wrong, 1));
   const int32_t removed[] = {0};
   ddp_optimizer *another = NULL;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of a program's own, on every transport.
+#include <complex>
+
 #include "conformance/hook_world.hpp"
 #include "support/check.hpp"
 #include "support/group_paths.hpp"
@@ -49,6 +51,30 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_hook_may_use_every_collect
     world.run(rank, pass);
     world.expect_scaled_sum(group.size(), pass, 1.0F, "size " + std::to_string(group.size()));
   }
+  group.barrier();
+}
+
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_hook_may_exchange_complex_numbers, 1, 3) {
+  const auto size = static_cast<float>(group.size());
+  const HookWorld world(group, callback([&](parts::HookBucket& bucket) {
+                          using Number = std::complex<float>;
+                          std::vector<Number> one{Number(1, -2)}, all(static_cast<size_t>(group.size()), Number(3, 4));
+                          const auto tensor_of = [](std::vector<Number>& numbers) {
+                            return flat_tensor(numbers.data(), DDP_C64, static_cast<int64_t>(numbers.size()));
+                          };
+                          expect_error(DDP_ERROR_INVALID_ARGUMENT, [&] { bucket.all_reduce(tensor_of(one), DDP_MAX); });
+                          bucket.all_reduce(tensor_of(one), DDP_SUM);
+                          expect(one[0] == Number(size, -2 * size), "the sum");
+                          bucket.all_gather(tensor_of(one), tensor_of(all));
+                          expect(all.back() == one[0], "what the last rank gives");
+                          bucket.reduce_scatter(tensor_of(all), tensor_of(one), DDP_AVERAGE);
+                          expect(one[0] == all[0], "the mean");
+                          bucket.broadcast(tensor_of(one), 0);
+                          expect(one[0] == all[0], "of rank 0");
+                          average(bucket);
+                        }));
+  world.run(rank, 0);
+  world.expect_scaled_sum(group.size(), 0, size, "size " + std::to_string(group.size()));
   group.barrier();
 }
 

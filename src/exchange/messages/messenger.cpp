@@ -9,6 +9,7 @@
 #include "control/call_state.hpp"
 #include "control/texts.hpp"
 #include "core/attempt.hpp"
+#include "core/differing_ranks.hpp"
 #include "os/cores.hpp"
 
 namespace ddp::messages {
@@ -188,7 +189,9 @@ bool Messenger::may_still_come(const Request& request) {
 bool Messenger::has_left(const Request& request) {
   const std::optional<Error> cause = failure_.cause();
   const int32_t first = cause.has_value() ? cause->culprit() : -1;
-  const auto left = [&](int32_t peer) { return peer == first || streams_->has_ended(peer); };
+  const auto left = [&](int32_t peer) {
+    return peer == first || streams_->has_ended(peer) || streams_->is_out_of_reach(peer);
+  };
   if (request.peer != kAnySource) return left(request.peer);
   for (int32_t peer = 0; peer < control_.size(); ++peer)
     if (peer != control_.rank() && !left(peer)) return false;
@@ -197,10 +200,10 @@ bool Messenger::has_left(const Request& request) {
 
 // What is complete completes, so this is asked when nothing could go on.
 void Messenger::check_hope(const Request& request, Patience& patience) {
-  if (failure_.woken()) failure_.check();
+  failure_.check_fault();
   const bool has_ended = request.peer != kAnySource && streams_->has_ended(request.peer);
   if (failure_.broken() && has_left(request) && (has_ended || !may_still_come(request) || !patience.has_grace()))
-    failure_.check();
+    throw left(request);
   if (has_ended && !patience.has_grace()) throw gone(request);
 }
 
@@ -214,7 +217,8 @@ Error Messenger::timed_out(const Request& request) const {
   if (request.peer == kAnySource) {
     const std::string kept = queue_.describe_kept(kAnySource, request.key.space);
     return make_error(DDP_ERROR_TIMED_OUT, "no rank sent %s a message%s%s%s%s", me.c_str(), tag_of(request).c_str(),
-                      within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str());
+                      within.c_str(), kept.empty() ? "" : "; messages that nobody receives have come: ", kept.c_str())
+        .with(ranks_that_differ(links_.size(), [&](size_t rank) { return static_cast<int32_t>(rank) != control_.rank(); }));
   }
   const std::string peer = control_.member(request.peer).name();
   const std::string waits = bootstrap::texts::waits_behind(control_, request.peer);
@@ -230,6 +234,19 @@ Error Messenger::timed_out(const Request& request) const {
                       progress.c_str(), kept.empty() ? "" : "; it has sent what nobody receives: ", kept.c_str());
   }();
   return error.about(request.peer);
+}
+
+// The first cause names one rank, and others may have left since.
+Error Messenger::left(const Request& request) const {
+  const Error first = failure_.cause().value_or(Error());
+  if (request.peer == kAnySource || request.peer == first.culprit()) return first;
+  const std::string peer = control_.member(request.peer).name();
+  if (streams_->has_ended(request.peer))
+    return Error(DDP_ERROR_ABORTED, peer + " sends and receives no messages any more: it left the group, or has ended")
+        .about(request.peer);
+  return Error(DDP_ERROR_ABORTED, "there is no connection for messages to " + peer +
+                                      ", and none can be made any more (group option connect_all): " + first.text())
+      .about(first.culprit());
 }
 
 Error Messenger::gone(const Request& request) const {

@@ -121,6 +121,7 @@ class Messenger {
   [[nodiscard]] bool has_left(const Request& request);
   [[nodiscard]] bool may_still_come(const Request& request);
   [[nodiscard]] Error timed_out(const Request& request) const;
+  [[nodiscard]] Error left(const Request& request) const;
   [[nodiscard]] Error gone(const Request& request) const;
   [[nodiscard]] Link& link(int32_t peer) { return links_[static_cast<size_t>(peer)]; }
 

@@ -80,6 +80,9 @@ class Streams {
   [[nodiscard]] virtual bool has_ended(int32_t peer) = 0;
   /// May something that this rank has sent already come later? Not over shared memory.
   [[nodiscard]] virtual bool is_on_its_way(int32_t peer) = 0;
+  /// There is no stream to this rank, and none can be made any more, because a rank has left the group. Not over shared
+  /// memory.
+  [[nodiscard]] virtual bool is_out_of_reach(int32_t /*peer*/) { return false; }
 
   /// Rings when there may be something to read, or room to write.
   [[nodiscard]] virtual const Bell& bell() const noexcept = 0;

@@ -137,7 +137,8 @@ void check_same_options(const group::Group& group, size_t rank, const double* th
                    "ddp_batch_norm_forward: rank 0 normalises with epsilon %g and momentum %g, %s with epsilon %g and "
                    "momentum %g; all ranks "
                    "must pass the same options",
-                   here[0], here[1], group.name_of(static_cast<int32_t>(rank)).c_str(), there[0], there[1]);
+                   here[0], here[1], group.name_of(static_cast<int32_t>(rank)).c_str(), there[0], there[1])
+      .with({.ranks = {static_cast<int32_t>(rank)}});
 }
 
 void check_total(double count) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "group/collective_call.hpp"
+
 namespace ddp::parts {
 
 using Step = HookSession::Step;
@@ -38,10 +40,11 @@ void HookBucket::agree_on(const Step& step) {
 
 void HookBucket::all_reduce(const Tensor& tensor, ddp_reduce op) {
   const bootstrap::CallState::In inside(session_.calls(), bootstrap::UserCall::kBucketAllReduce);
+  group::check_operation(session_.group(), "ddp_group_all_reduce", tensor, op);
   Step step = step_of(Step::Kind::kAllReduce, tensor);
   step.op = op;
   agree_on(step);
-  session_.run_collective([&] { session_.transport().all_reduce(tensor, op); });
+  session_.run_collective([&] { session_.transport().all_reduce(real_view(tensor), op); });
 }
 
 void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
@@ -52,7 +55,7 @@ void HookBucket::all_gather(const Tensor& input, const Tensor& output) {
                      describe(output).c_str(), describe(input).c_str(), size(),
                      static_cast<long long>(input.count) * size());
   agree_on(step_of(Step::Kind::kAllGather, input));
-  session_.run_collective([&] { session_.transport().all_gather(input, output); });
+  session_.run_collective([&] { session_.transport().all_gather(real_view(input), real_view(output)); });
 }
 
 void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_reduce op) {
@@ -62,10 +65,11 @@ void HookBucket::reduce_scatter(const Tensor& input, const Tensor& output, ddp_r
                      "ddp_group_reduce_scatter: input is %s; for the output %s on %d ranks it must have %lld elements",
                      describe(input).c_str(), describe(output).c_str(), size(),
                      static_cast<long long>(output.count) * size());
+  group::check_operation(session_.group(), "ddp_group_reduce_scatter", input, op);
   Step step = step_of(Step::Kind::kReduceScatter, output);
   step.op = op;
   agree_on(step);
-  session_.run_collective([&] { session_.transport().reduce_scatter(input, output, op); });
+  session_.run_collective([&] { session_.transport().reduce_scatter(real_view(input), real_view(output), op); });
 }
 
 void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
@@ -76,7 +80,7 @@ void HookBucket::broadcast(const Tensor& tensor, int32_t root) {
   Step step = step_of(Step::Kind::kBroadcast, tensor);
   step.root = root;
   agree_on(step);
-  session_.run_collective([&] { session_.transport().broadcast(tensor, root); });
+  session_.run_collective([&] { session_.transport().broadcast(real_view(tensor), root); });
 }
 
 }  // namespace ddp::parts

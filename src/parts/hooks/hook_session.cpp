@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/differing_ranks.hpp"
 #include "group/consensus.hpp"
 
 namespace ddp::parts {
@@ -89,13 +90,15 @@ void HookSession::combine_headers(collective::BucketHeader& header, uint64_t pla
     transport().all_gather(flat_tensor(header_.data(), DDP_I64, count),
                            flat_tensor(headers_.data(), DDP_I64, count * group_.size()));
   });
+  const auto is_elsewhere = [&](size_t rank) { return headers_[rank * words + 1] != headers_[1]; };
   for (size_t rank = 0; rank < frames_.size(); ++rank)
-    if (headers_[rank * words + 1] != headers_[1])
+    if (is_elsewhere(rank))
       remember(make_error(
-          DDP_ERROR_MISMATCH,
-          "%s and %s are in backward passes (ddp_model_end_backward) of different models; every rank must make the same "
-          "collective calls in the same order",
-          group_.name_of(0).c_str(), group_.name_of(static_cast<int32_t>(rank)).c_str()));
+                   DDP_ERROR_MISMATCH,
+                   "%s and %s are in backward passes (ddp_model_end_backward) of different models; every rank must make the "
+                   "same collective calls in the same order",
+                   group_.name_of(0).c_str(), group_.name_of(static_cast<int32_t>(rank)).c_str())
+                   .with(ranks_that_differ(frames_.size(), is_elsewhere)));
   header.participation = collective::sum_weights(static_cast<int64_t>(frames_.size()), [&](int64_t rank) {
     collective::Participation participation;
     std::memcpy(static_cast<void*>(&participation), headers_.data() + static_cast<size_t>(rank) * words + 2,
@@ -129,14 +132,15 @@ void HookSession::judge() {
                                              std::to_string(frame.step.bucket) + ": " + frame.text);
     return;
   }
+  const Step& first = frames_[0].step;
+  const auto does_other = [&](size_t rank) { return !(frames_[rank].step == first); };
   for (size_t rank = 1; rank < frames_.size(); ++rank) {
-    const Step& first = frames_[0].step;
-    const Step& other = frames_[rank].step;
-    if (other == first) continue;
+    if (!does_other(rank)) continue;
     failure_ = Error(DDP_ERROR_MISMATCH, "the hooks of the ranks did different things: " + group_.name_of(0) + " " +
                                              first.describe() + ", but " + group_.name_of(static_cast<int32_t>(rank)) + " " +
-                                             other.describe() +
-                                             "; a hook must make the same calls in the same order on every rank");
+                                             frames_[rank].step.describe() +
+                                             "; a hook must make the same calls in the same order on every rank")
+                   .with(ranks_that_differ(frames_.size(), does_other));
     return;
   }
 }

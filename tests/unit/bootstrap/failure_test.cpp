@@ -37,6 +37,17 @@ ddp_case(a_goodbye_wakes_nobody_but_a_later_fault_does) {
   expect_equal(failure.cause()->text(), kFirst.text(), "the cause");
 }
 
+ddp_case(a_fault_after_a_goodbye_is_told_to_those_that_need_no_rank_that_left) {
+  bootstrap::Failure failure;
+  failure.check_fault();
+  failure.set(kFirst, bootstrap::Failure::Wake::kNo);
+  failure.check_fault();
+  failure.set(kSecond);
+  failure.set(Error(DDP_ERROR_ABORTED, "a third"));
+  expect_equal(expect_error(DDP_ERROR_TIMED_OUT, [&] { failure.check_fault(); }), kSecond.text(), "the fault");
+  expect_equal(expect_error(DDP_ERROR_PEER_FAILED, [&] { failure.check(); }), kFirst.text(), "the first cause");
+}
+
 ddp_case(one_of_many_threads_is_first) {
   bootstrap::Failure failure;
   std::atomic<int> firsts{0};

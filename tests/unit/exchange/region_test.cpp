@@ -37,6 +37,14 @@ ddp_case(allocations_are_zeroed_aligned_and_apart) {
   }
 }
 
+ddp_case(more_than_there_is_room_for_is_refused) {
+  shm::Region region(int64_t{256} << 20);
+  const int64_t size = region.mapping()->size();
+  for (const int64_t bytes : {size, size + 1, INT64_MAX - 4096, INT64_MAX - 62, INT64_MAX})
+    expect_error(DDP_ERROR_OUT_OF_MEMORY, [&] { static_cast<void>(region.alloc(bytes)); }, {std::to_string(bytes)});
+  expect(region.alloc(1) != nullptr, "there is room for less");
+}
+
 ddp_case(another_mapping_sees_the_same_memory) {
   shm::Region region(int64_t{256} << 20);
   auto* data = static_cast<std::byte*>(region.alloc(100));

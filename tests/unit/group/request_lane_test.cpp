@@ -96,6 +96,25 @@ ddp_case(a_wait_ends_when_time_is_up_and_the_request_stays) {
   }
 }
 
+ddp_case(a_limit_may_be_longer_than_the_clock_can_tell) {
+  for (const Begin begin : kBoth) {
+    CallState calls;
+    const auto lane = std::make_shared<RequestLane>(calls, begin);
+    std::atomic<bool> runs{false}, go{false};
+    const RequestPtr slow = lane->post([&] {
+      runs = true;
+      while (!go) std::this_thread::yield();
+    });
+    std::thread lets_go([&] {
+      expect_soon([&] { return runs.load(); }, "it runs");
+      go = true;
+    });
+    expect(slow->wait(INT64_MAX), "it has ended");
+    lets_go.join();
+    lane->stop(Error());
+  }
+}
+
 ddp_case(a_stop_ends_what_has_not_begun) {
   for (const Begin begin : kBoth) {
     CallState calls;
