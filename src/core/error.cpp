@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -48,6 +49,12 @@ Error to_error(const std::exception& thrown) noexcept {
 ddp_status status_of_errno(int error, ddp_status otherwise) noexcept {
   const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOBUFS || error == EAGAIN;
   return exhausted ? DDP_ERROR_OUT_OF_MEMORY : otherwise;
+}
+
+const char* advice_in(std::string_view text) noexcept {
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS})
+    if (text.find(std::strerror(error)) != std::string_view::npos) return advice_of_errno(error);
+  return "";
 }
 
 const char* advice_of_errno(int error) noexcept {

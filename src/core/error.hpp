@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,8 @@ class Error : public std::exception {
 /// What to do when descriptors are used up, to end a text with: "; raise the limit of open files (ulimit -n)". Empty for
 /// other values.
 [[nodiscard]] const char* advice_of_errno(int error) noexcept;
+/// The same for the words of another library, which has no more of errno.
+[[nodiscard]] const char* advice_in(std::string_view text) noexcept;
 
 /// Is a group broken by each error with this status?
 [[nodiscard]] constexpr bool breaks_group(ddp_status status) noexcept {

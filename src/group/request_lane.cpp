@@ -71,10 +71,9 @@ bool RequestLane::stay(Posted& request, int64_t ms) {
     if (!is_driven_) idle_.hurry();
     std::optional<CallState::WaitingForQueue> waiting;
     if (ms < 0) waiting.emplace(calls_, channel_);
+    if (ms == 0 || end.passed()) return request.ended();
     if (end.is_never())
       changed_.wait(lock);
-    else if (ms == 0 || end.passed())
-      return request.ended();
     else
       changed_.wait_for(lock, std::chrono::nanoseconds(end.left_ns()));
   }

@@ -19,7 +19,7 @@ Seal::Seal(const ddp_socket_table& table, const net::Socket& socket, End end, co
       table.seal_create(socket.get(), end == End::kListens ? 1 : 0, key.data(), &seal_, trouble_, sizeof trouble_);
   if (made != DDP_SOCKET_DONE)
     throw make_error(made == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_NOT_SUPPORTED,
-                     "a link cannot be encrypted: %s", trouble_);
+                     "a link cannot be encrypted: %s%s", trouble_, advice_in(trouble_));
 }
 
 Seal::~Seal() {

@@ -27,8 +27,8 @@ Endpoint::Endpoint(const ddp_socket_table& table, int32_t index, int32_t size, c
         table.version, DDP_SOCKET_VERSION);
   const int32_t made = table_.create(index, size, set.c_str(), one_host ? 1 : 0, &endpoint_, error_, sizeof error_);
   if (made != DDP_SOCKET_DONE)
-    throw make_error(made == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO, "%s cannot be opened: %s",
-                     table_.name, error_);
+    throw make_error(made == DDP_SOCKET_EXHAUSTED ? DDP_ERROR_OUT_OF_MEMORY : DDP_ERROR_IO, "%s cannot be opened: %s%s",
+                     table_.name, error_, advice_in(error_));
 }
 
 Endpoint::~Endpoint() { table_.destroy(endpoint_); }

@@ -193,7 +193,7 @@ void Links::explain(LinkResult result, const Message& message) {
     case LinkResult::kTimedOut: give_up(timed_out(message));
     case LinkResult::kAborted: was_aborted();
     case LinkResult::kExhausted:  // only this rank is to blame
-      throw Error(DDP_ERROR_OUT_OF_MEMORY, reason);
+      throw Error(DDP_ERROR_OUT_OF_MEMORY, reason + advice_in(reason));
     default:
       if (goodbye_probe_ && goodbye_probe_(peer)) peer_left(peer);
       wait_for_cause(failure_);

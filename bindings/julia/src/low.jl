@@ -744,8 +744,9 @@ const DDP_ANY_SOURCE = -1
     ddp_group_send(group, tensor, peer, tag, stream)
 
 Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
-were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
-not received; a longer one, or one more, waits for its receive.
+were sent. A message of up to 64 KiB is copied and returns at once while there is room: 128 KiB for each receiver on one
+host, between hosts what the system keeps for a connection. The receiver makes room while it works on messages (see
+above), until it has 1 MiB of this rank that it has not received. A longer message, or one more, waits for its receive.
 - `tensor`: not changed until the call returns; any size, also empty
 - `peer`: rank of the receiver; not this rank
 - `tag`: 0 or more, for ddp_group_receive to tell messages apart
@@ -776,7 +777,8 @@ Receive a tensor that another rank sends with the same tag, type and number of e
 Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
 Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
 the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
-order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+order has sent what it sent: that is received, and what it did not send is ABORTED. So is a message to or from another
+host if it would be the pair's first one after any rank has left, without the group option `connect_all`. Since 0.1.
 """
 function ddp_group_receive(group, tensor, source, tag, out_source, stream)
     return ccall((:ddp_group_receive, libddp), ddp_status, (Ptr{ddp_group}, Ptr{ddp_tensor}, Int32, Int64, Ptr{Int32},
@@ -3001,8 +3003,7 @@ end
 @doc raw"""
     ddp_group_post_send(group, tensor, peer, tag, out_request, stream)
 
-Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
-that it has not received.
+Post ddp_group_send. A message of up to 64 KiB has ended at once where ddp_group_send would return at once.
 - `tensor`: not changed until the request has ended
 - `peer`: rank of the receiver
 - `tag`: 0 or more

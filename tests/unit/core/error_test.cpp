@@ -53,6 +53,8 @@ ddp_case(what_ran_out_is_out_of_memory) {
   const Error files = to_error(std::system_error(EMFILE, std::generic_category(), "epoll"));
   expect_equal(files.status(), DDP_ERROR_OUT_OF_MEMORY, "descriptors");
   expect_contains(files.text(), "ulimit -n");
+  expect_contains(advice_in(std::string("socket: ") + std::strerror(EMFILE)), "ulimit -n");
+  expect_equal(std::string(advice_in("socket: no")), std::string(), "words that say nothing of that");
   expect_equal(to_error(std::system_error(EPERM, std::generic_category())).status(), DDP_ERROR_INTERNAL, "another code");
   expect_equal(to_error(std::logic_error("x")).status(), DDP_ERROR_INTERNAL, "another exception");
   expect_equal(to_error(Error(DDP_ERROR_IO, "file")).status(), DDP_ERROR_IO, "an Error stays");

@@ -105,6 +105,7 @@ ddp_case(a_limit_may_be_longer_than_the_clock_can_tell) {
       runs = true;
       while (!go) std::this_thread::yield();
     });
+    for (const int64_t ms : {0, 1}) expect(!slow->wait(ms), "it has not ended within " + std::to_string(ms) + " ms");
     std::thread lets_go([&] {
       expect_soon([&] { return runs.load(); }, "it runs");
       go = true;

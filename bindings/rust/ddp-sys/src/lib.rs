@@ -1214,8 +1214,9 @@ extern "C" {
     pub fn ddp_group_free(group: *mut ddp_group, data: *mut c_void) -> ddp_status;
 
     /// Send a tensor to one other rank. Messages of one rank to another with one tag are received in the order in which they
-    /// were sent. A message of up to 64 KiB is copied and returns at once, until the receiver has 1 MiB of this rank that it has
-    /// not received; a longer one, or one more, waits for its receive.
+    /// were sent. A message of up to 64 KiB is copied and returns at once while there is room: 128 KiB for each receiver on one
+    /// host, between hosts what the system keeps for a connection. The receiver makes room while it works on messages (see
+    /// above), until it has 1 MiB of this rank that it has not received. A longer message, or one more, waits for its receive.
     /// @param tensor not changed until the call returns; any size, also empty
     /// @param peer rank of the receiver; not this rank
     /// @param tag 0 or more, for ddp_group_receive to tell messages apart
@@ -1239,7 +1240,8 @@ extern "C" {
     /// Local to the two ranks, blocks up to timeout_ms. Threads as ddp_group_send: one may send while another receives.
     /// Errors: as ddp_group_send; MISMATCH (the message has another type or number of elements; it is dropped); TIMED_OUT (names
     /// the rank that did not send, the tag, and the tags of messages of it that nobody has received). A rank that left in good
-    /// order has sent what it sent: that is received, and what it did not send is ABORTED. Since 0.1.
+    /// order has sent what it sent: that is received, and what it did not send is ABORTED. So is a message to or from another
+    /// host if it would be the pair's first one after any rank has left, without the group option `connect_all`. Since 0.1.
     pub fn ddp_group_receive(group: *mut ddp_group, tensor: *const ddp_tensor, source: i32, tag: i64, out_source: *mut i32, stream: *mut c_void) -> ddp_status;
 
     /// Reduce a tensor over all ranks, to one of them, in place: `root` gets the bits that ddp_group_all_reduce gives.
@@ -2133,8 +2135,7 @@ extern "C" {
     /// As ddp_group_post_barrier. Since 0.1.
     pub fn ddp_group_post_all_gather_counts(group: *mut ddp_group, input: *const ddp_tensor, output: *const ddp_tensor, counts: *const i64, out_request: *mut *mut ddp_request, stream: *mut c_void) -> ddp_status;
 
-    /// Post ddp_group_send. A message of up to 64 KiB has ended at once, as long as the receiver has less than 1 MiB of this rank
-    /// that it has not received.
+    /// Post ddp_group_send. A message of up to 64 KiB has ended at once where ddp_group_send would return at once.
     /// @param tensor not changed until the request has ended
     /// @param peer rank of the receiver
     /// @param tag 0 or more
