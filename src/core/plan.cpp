@@ -72,7 +72,7 @@ void append_last(Plan& plan, const PlannedBucket& bucket, const PlanLimits& limi
   const int64_t size = dtype_size(bucket.dtype);
   const size_t number = bucket.pieces.size();
   size_t kept = number;
-  if (bucket.count * size > std::max(kLongTailBytes, 4 * limits.first_bytes))
+  if (bucket.count * size > std::max(kLongTailBytes, 4 * std::min(limits.first_bytes, INT64_MAX / 4)))
     for (int64_t tail = 0; kept > 1; --kept) {
       tail += bucket.pieces[kept - 1].count * size;
       if (kept < number && tail > limits.first_bytes) break;

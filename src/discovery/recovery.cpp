@@ -100,7 +100,7 @@ class Recovery {
     for (const int32_t id : lost.suspects) suspected_[at(id)] = true;
     standing_.assign(lost.records.size(), Standing::kDead);
     came_by_ = os::Deadline::in_ms(rule.wait_ms);
-    if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(rule.wait_ms + kDecideMs);
+    if (rule.wait_ms > 0) gave_up_by_ = os::Deadline::in_ms(std::min(rule.wait_ms, INT64_MAX - kDecideMs) + kDecideMs);
     if (is_suspected(lost.id)) suspect_this();
   }
 

@@ -95,13 +95,13 @@ void Keeper::keep(Group& group, const Followers& kept, const Followers& all, Kep
            [&] { group.channels().own().all_reduce(flat_tensor(words.data(), DDP_I64, W::kWords), DDP_MAX); });
   if (words[W::kProblem] != 0) agree(group, "kept state", problem ? &*problem : nullptr);
   if (words[W::kEpoch] != -words[W::kNoEpoch] || words[W::kStep] != -words[W::kNoStep]) {
-    const auto all = group.gather("kept steps", std::to_string(epoch) + " " + std::to_string(step));
+    const auto steps = group.gather("kept steps", std::to_string(epoch) + " " + std::to_string(step));
     throw make_error(
         DDP_ERROR_MISMATCH,
         "ddp_state_keep: the ranks keep the steps %lld to %lld of the epochs %lld to %lld; all keep the same one",
         static_cast<long long>(-words[W::kNoStep]), static_cast<long long>(words[W::kStep]),
         static_cast<long long>(-words[W::kNoEpoch]), static_cast<long long>(words[W::kEpoch]))
-        .with(ranks_that_differ(all.size(), [&](size_t rank) { return all[rank] != all[0]; }))
+        .with(ranks_that_differ(steps.size(), [&](size_t rank) { return steps[rank] != steps[0]; }))
         .as_agreed();
   }
   if (words[W::kAnew] != 0) return keep_anew(group, kept, std::move(state), 0);
