@@ -170,7 +170,7 @@ std::vector<Place> exchange_places(Group& group, const trace::Recorder* recorder
                                    const std::optional<trace::Session>& session) {
   ByteWriter mine;
   mine.text(recorder != nullptr ? recorder->path() : "");
-  mine.number(recorder != nullptr ? static_cast<int64_t>(recorder->bytes().size()) : int64_t{0});
+  mine.number(recorder != nullptr ? recorder->size() : int64_t{0});
   mine.number(session ? session->begin_ns : int64_t{0});
   mine.text(session ? session->path : "");
   std::vector<Place> places;
@@ -201,9 +201,9 @@ std::vector<trace::Ring> collect(Group& group, const trace::Recorder* own, const
   missing = group.gather("missing traces", missing)[0];
   for (size_t rank = 0; rank < places.size(); ++rank) {
     if (missing[rank] != '1') continue;
-    std::string bytes(static_cast<size_t>(places[rank].bytes), '\0');
     const auto root = static_cast<int32_t>(rank);
-    if (root == group.rank()) own->bytes().copy(bytes.data(), bytes.size());
+    const auto size = static_cast<size_t>(places[rank].bytes);
+    std::string bytes = root == group.rank() ? own->copy(places[rank].bytes) : std::string(size, '\0');
     group.broadcast(flat_tensor(bytes.data(), DDP_U8, places[rank].bytes), root);
     std::optional<trace::Ring> ring = group.rank() == 0 ? trace::read_ring(bytes) : std::nullopt;
     if (ring) rings.push_back(since(std::move(*ring), places[rank].begin_ns));

@@ -146,9 +146,26 @@ void Recorder::note_gather(const GatherTimes& times) noexcept {
 
 void Recorder::end() noexcept { std::atomic_ref<int32_t>(head().owner.ended).store(1, std::memory_order_release); }
 
-std::string_view Recorder::bytes() const noexcept {
-  const uint64_t used = std::min(head().head, static_cast<uint64_t>(head().capacity));
-  return {reinterpret_cast<const char*>(file_.data()), static_cast<size_t>(kSlotsAt) + used * sizeof(Slot)};
+int64_t Recorder::size() const noexcept {
+  const auto begun = static_cast<int64_t>(std::atomic_ref<uint64_t>(head().head).load(std::memory_order_relaxed));
+  return kSlotsAt + std::min(begun, head().capacity) * static_cast<int64_t>(sizeof(Slot));
+}
+
+std::string Recorder::copy(int64_t bytes) const {
+  constexpr size_t kWord = sizeof(uint64_t), kSlotWords = sizeof(Slot) / kWord;
+  std::string copied(static_cast<size_t>(bytes), '\0');
+  auto* const words = reinterpret_cast<uint64_t*>(file_.data());
+  const auto word = [&](size_t at) { return std::atomic_ref<uint64_t>(words[at]).load(std::memory_order_acquire); };
+  const auto put = [&](size_t at, uint64_t value) { std::memcpy(copied.data() + at * kWord, &value, kWord); };
+  const std::lock_guard lock(naming_);
+  const size_t slots_at = static_cast<size_t>(kSlotsAt) / kWord, end = copied.size() / kWord;
+  for (size_t at = 0; at < slots_at; ++at) put(at, word(at));
+  for (size_t at = slots_at; at + kSlotWords <= end; at += kSlotWords) {
+    const uint64_t turn = word(at);
+    for (size_t i = 1; i < kSlotWords; ++i) put(at + i, word(at + i));
+    put(at, word(at) == turn ? turn : turn | 1);
+  }
+  return copied;
 }
 
 std::optional<Ring> read_ring(std::string_view bytes) {

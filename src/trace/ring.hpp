@@ -90,8 +90,10 @@ class Recorder {
   [[nodiscard]] bool is_ours() const noexcept { return file_.is_ours(); }
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
   [[nodiscard]] int32_t rank() const noexcept { return head().owner.rank; }
-  /// The contents of the file, without slots that were never used.
-  [[nodiscard]] std::string_view bytes() const noexcept;
+  /// Bytes of the file, without slots that were never used.
+  [[nodiscard]] int64_t size() const noexcept;
+  /// So many of its bytes, while other threads may record: a slot that they wrote meanwhile counts as being written.
+  [[nodiscard]] std::string copy(int64_t bytes) const;
 
  private:
   explicit Recorder(MappedFile file) noexcept : file_(std::move(file)) {}
@@ -99,7 +101,7 @@ class Recorder {
   [[nodiscard]] Slot* slots() const noexcept;
 
   MappedFile file_;
-  std::mutex naming_;
+  mutable std::mutex naming_;
 };
 
 /// What was read of a ring.

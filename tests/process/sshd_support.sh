@@ -14,7 +14,7 @@ unset MASTER_ADDR DDP_TOKEN OMP_NUM_THREADS
 
 start_sshd() { # host
   printf '%s\n' "HostKey $work/host" "AuthorizedKeysFile $work/keys" "StrictModes no" "PermitRootLogin yes" "PidFile none" "UsePAM no" \
-    "SetEnv DDP_TEST_HOST=$1" >"$work/sshd$1"
+    "SetEnv DDP_TEST_HOST=$1${TSAN_OPTIONS:+ TSAN_OPTIONS=$TSAN_OPTIONS}" >"$work/sshd$1"
   ip netns exec "$id-$1" "$sshd" -D -e -f "$work/sshd$1" 2>"$work/rank-sshd$1" &
   pids+=($!)
 }

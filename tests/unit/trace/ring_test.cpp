@@ -23,7 +23,8 @@ ddp_case(what_is_recorded_comes_back) {
   recorder->name("p 3 5 encoder.0 weight");
   recorder->name("c 5 ddp_group_broadcast");
   recorder->note_gather({8, 100, 200});
-  for (const Ring& ring : {read_file(path), *read_ring(recorder->bytes()), read_rings(folder.path()).front()}) {
+  for (const Ring& ring :
+       {read_file(path), *read_ring(recorder->copy(recorder->size())), read_rings(folder.path()).front()}) {
     expect_equal(ring.events.size(), size_t{3}, "events");
     const Event& first = ring.events.front();
     expect(first.number == 2 && first.begin_ns == 20 && first.end_ns == 25 && first.bytes == 14, "the earliest first");
