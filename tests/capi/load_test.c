@@ -128,8 +128,6 @@ check_alone_case(wrong_arguments_are_refused) {
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_parameter(model, "__metadata__", &tensor, NULL, NULL),
                    "__metadata__");
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_model_add_buffer(model, "__metadata__", &tensor, NULL), "__metadata__");
-  for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_missing(garbage(i), 0) == NULL);
-  for (int i = 0; i < GARBAGE_COUNT; i++) check_true(ddp_model_get_unexpected(garbage(i), 0) == NULL);
   ddp_model_destroy(model);
 }
 

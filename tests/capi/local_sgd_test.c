@@ -32,9 +32,3 @@ check_ranks_case(local_steps_and_their_mean, 2) {
   ddp_optimizer_destroy(optimizer);
   ddp_model_destroy(model);
 }
-
-check_case(wrong_handles_are_refused) {
-  int rubbish[64] = {0};
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters(NULL, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_average_parameters((ddp_model *)rubbish, NULL));
-}

@@ -114,22 +114,6 @@ check_alone_case(a_rank_alone_gets_what_it_gives) {
                    "no other rank");
 }
 
-check_case(handles_that_are_none_are_refused) {
-  float number = 1;
-  const ddp_tensor tensor = vector_of(&number, DDP_F32, 1);
-  const int64_t counts[1] = {1};
-  for (int i = 0; i < GARBAGE_COUNT + 1; i++) {
-    ddp_group *group = i == GARBAGE_COUNT ? NULL : garbage(i);
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_send(group, &tensor, 0, 1, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_receive(group, &tensor, 0, 1, NULL, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_reduce(group, &tensor, DDP_SUM, 0, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_gather(group, &tensor, &tensor, 0, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_scatter(group, &tensor, &tensor, 0, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_to_all(group, &tensor, &tensor, NULL, NULL, NULL));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_group_all_gather_counts(group, &tensor, &tensor, counts, NULL));
-  }
-}
-
 check_ranks_case(calls_in_a_broken_group_repeat_the_first_cause, 2) {
   float number = 1;
   const ddp_tensor tensor = vector_of(&number, DDP_F32, 1);

@@ -31,7 +31,7 @@ check_case(options_have_the_documented_defaults) {
 }
 
 check_fixture_case(create_refuses_wrong_sgd_options, open_fixture(f)) {
-  ddp_optimizer *optimizer = garbage(0);
+  ddp_optimizer *optimizer = garbage;
   ddp_sgd_options options;
 #define REFUSED(member, value)                                                                                             \
   do {                                                                                                                     \
@@ -49,13 +49,12 @@ check_fixture_case(create_refuses_wrong_sgd_options, open_fixture(f)) {
   REFUSED(nesterov, 1); /* without momentum */
   REFUSED(reserved, 1);
 #undef REFUSED
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(NULL, NULL, NULL, &optimizer));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_sgd(f->model, NULL, NULL, NULL));
-  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  check_true(optimizer == (ddp_optimizer *)garbage);
 }
 
 check_fixture_case(create_refuses_wrong_adam_options, open_fixture(f)) {
-  ddp_optimizer *optimizer = garbage(0);
+  ddp_optimizer *optimizer = garbage;
   ddp_adam_options options;
 #define REFUSED(member, value)                                                                                              \
   do {                                                                                                                      \
@@ -73,31 +72,8 @@ check_fixture_case(create_refuses_wrong_adam_options, open_fixture(f)) {
   REFUSED(decoupled, 3);
   REFUSED(reserved, 1);
 #undef REFUSED
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(NULL, NULL, NULL, &optimizer));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_create_adam(f->model, NULL, NULL, NULL));
-  check_true(optimizer == (ddp_optimizer *)garbage(0));
-}
-
-check_fixture_case(wrong_handles_and_null_are_refused, open_fixture(f)) {
-  ddp_optimizer *optimizer = NULL;
-  double rate = -7;
-  int64_t count = -7;
-  check_ok(ddp_optimizer_create_sgd(f->model, NULL, NULL, &optimizer));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(optimizer, NULL));
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(optimizer, NULL));
-  ddp_optimizer_destroy(optimizer);
-  ddp_optimizer_destroy(optimizer);
-  ddp_optimizer_destroy(NULL);
-  ddp_optimizer *const wrong[] = {NULL, optimizer, (ddp_optimizer *)f->model, garbage(1), garbage(4)};
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(wrong[i], 1));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(wrong[i], &rate));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(wrong[i], &count));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(wrong[i], 0, 0, 1));
-    check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_step(wrong[i], NULL));
-  }
-  check_number(rate, -7);
-  check_int(count, -7);
+  check_true(optimizer == (ddp_optimizer *)garbage);
 }
 
 check_fixture_case(rates_and_groups_are_checked_and_kept, open_fixture(f)) {
@@ -109,6 +85,8 @@ check_fixture_case(rates_and_groups_are_checked_and_kept, open_fixture(f)) {
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_rate(optimizer, NAN));
   check_ok(ddp_optimizer_get_rate(optimizer, &rate));
   check_number(rate, 0.5);
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_rate(optimizer, NULL));
+  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_get_step_count(optimizer, NULL));
   check_error_text(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, 2, 0, 1), "index is 2");
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, -1, 0, 1));
   check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_optimizer_set_parameter_options(optimizer, 0, -1, 1));
@@ -230,7 +208,7 @@ static int32_t adagrad(void *user_data, const ddp_update_slice *slice) {
 check_fixture_case(a_custom_rule_has_state_and_the_options_of_all, open_fixture(f)) {
   ddp_custom_options rule;
   ddp_optimizer_options shared;
-  ddp_optimizer *optimizer = garbage(0);
+  ddp_optimizer *optimizer = garbage;
   memset(&rule, 0xff, sizeof rule);
   check_ok(ddp_custom_options_init(&rule, sizeof rule));
   check_ok(ddp_optimizer_options_init(&shared, sizeof shared));
@@ -271,7 +249,7 @@ check_fixture_case(a_custom_rule_has_state_and_the_options_of_all, open_fixture(
 
 check_fixture_case(a_failed_custom_create_releases_once, open_fixture(f)) {
   calls c = {0, 0, 0, -1};
-  ddp_optimizer *optimizer = garbage(0);
+  ddp_optimizer *optimizer = garbage;
   check_error(DDP_ERROR_INVALID_ARGUMENT,
               ddp_optimizer_create_custom(NULL, NULL, NULL, NULL, count_update, &c, count_release, &optimizer));
   check_int(c.releases, 1);
@@ -281,7 +259,7 @@ check_fixture_case(a_failed_custom_create_releases_once, open_fixture(f)) {
   check_error(DDP_ERROR_INVALID_ARGUMENT,
               ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, count_update, &c, count_release, NULL));
   check_int(c.releases, 3);
-  check_true(optimizer == (ddp_optimizer *)garbage(0));
+  check_true(optimizer == (ddp_optimizer *)garbage);
   check_ok(ddp_optimizer_create_custom(f->model, NULL, NULL, NULL, count_update, NULL, NULL, &optimizer));
   ddp_optimizer_destroy(optimizer);
 }

@@ -238,7 +238,6 @@ check_alone_case(a_group_of_one_may_step_without_a_pass) {
 }
 
 check_alone_case(mark_reduced_refuses_what_is_no_committed_model) {
-  check_error(DDP_ERROR_INVALID_ARGUMENT, ddp_model_mark_reduced(NULL));
   ddp_model *model = new_model(group, NULL);
   check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_mark_reduced(model), "ddp_model_commit");
   ddp_model_destroy(model);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public API on two ranks, which are threads of this process: sums and means, agreement at commit, passes, and errors
- * that both ranks see. */
+/* The public API on two ranks, which are threads of this process: sums, means and passes. */
 #include "support/ranks.h"
 
 static void collect(rank *self) {
@@ -87,78 +86,6 @@ check_case(gradients_are_averaged_and_replicas_stay_equal) {
   int64_t hashes[2] = {1, 2};
   run_ranks(2, "local://train", train, hashes);
   check_int(hashes[0], hashes[1]);
-}
-
-static void commit_different_models(rank *self) {
-  float value[3] = {0, 0, 0};
-  char *texts = self->data;
-  const ddp_tensor tensor = vector_of(value, DDP_F32, 2 + self->index);
-  ddp_model *model = new_model(self->group, NULL);
-  check_ok(ddp_model_add_parameter(model, "same", &tensor, NULL, NULL));
-  check_error_text(DDP_ERROR_MISMATCH, ddp_model_commit(model, NULL), "same");
-  ddp_copy_last_error(texts + 1000 * self->index, 1000);
-  check_ok(ddp_group_status(self->group)); /* the group is whole: they only disagree */
-  ddp_model_destroy(model);
-  check_ok(ddp_group_barrier(self->group));
-}
-
-check_case(commit_names_the_first_difference_on_both_ranks) {
-  char texts[2000] = "";
-  run_ranks(2, "local://differ", commit_different_models, texts);
-  check_int(strcmp(texts, texts + 1000), 0);
-}
-
-check_ranks_case(different_calls_are_a_mismatch_on_both_ranks, 2) {
-  float value = 1;
-  const ddp_tensor tensor = vector_of(&value, DDP_F32, 1);
-  if (self->index == 0) {
-    check_error(DDP_ERROR_DIFFERENT_CALLS, ddp_group_barrier(self->group));
-  } else {
-    check_error(DDP_ERROR_DIFFERENT_CALLS, ddp_group_all_reduce(self->group, &tensor, DDP_SUM, NULL));
-  }
-}
-
-static void forget_a_parameter(rank *self) {
-  float first[1] = {0}, second[1] = {0};
-  char *texts = self->data;
-  const ddp_tensor one = vector_of(first, DDP_F32, 1), two = vector_of(second, DDP_F32, 1);
-  ddp_model *model = new_model(self->group, NULL);
-  check_ok(ddp_model_add_parameter(model, "kept", &one, NULL, NULL));
-  check_ok(ddp_model_add_parameter(model, "forgotten", &two, NULL, NULL));
-  check_ok(ddp_model_commit(model, NULL));
-  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
-  check_ok(ddp_model_mark_ready(model, 0, NULL));
-  if (self->index == 0) check_ok(ddp_model_mark_ready(model, 1, NULL));
-  check_error_text(DDP_ERROR_INVALID_STATE, ddp_model_end_backward(model, NULL), "forgotten");
-  ddp_copy_last_error(texts + 1000 * self->index, 1000);
-  check_ok(ddp_model_zero_grad(model, NULL));
-  check_ok(ddp_model_begin_backward(model, DDP_PASS_REDUCE));
-  for (int32_t i = 0; i < 2; i++) check_ok(ddp_model_mark_ready(model, i, NULL));
-  check_ok(ddp_model_end_backward(model, NULL));
-  ddp_model_destroy(model);
-}
-
-check_case(an_unmarked_parameter_is_named_on_every_rank) {
-  char texts[2000] = "";
-  run_ranks(2, "local://forget", forget_a_parameter, texts);
-  check_int(strcmp(texts, texts + 1000), 0);
-}
-
-check_ranks_case(a_rank_that_leaves_is_not_waited_for, 2) {
-  if (self->index == 0) {
-    ddp_group_destroy(self->group);
-    self->group = NULL;
-  } else {
-    check_error(DDP_ERROR_ABORTED, ddp_group_barrier(self->group));
-    check_error(DDP_ERROR_ABORTED, ddp_group_status(self->group));
-  }
-}
-
-check_ranks_case(abort_reaches_every_rank_with_its_reason, 2) {
-  if (self->index == 0) {
-    check_ok(ddp_group_abort(self->group, "the disk is on fire"));
-  }
-  check_error_text(DDP_ERROR_ABORTED, ddp_group_barrier(self->group), "the disk is on fire");
 }
 
 check_case(a_missing_rank_is_named_in_time) {

@@ -88,25 +88,6 @@ ddp_case(gather_scatter_and_broadcast_move_the_right_elements) {
     });
 }
 
-ddp_case(different_calls_are_a_mismatch_on_every_rank) {
-  std::atomic<int> mismatches{0};
-  run_groups(3, [&](group::Group& group, int rank) {
-    std::vector<float> data(5000, 1.0F);
-    try {
-      if (rank == 1)
-        group.barrier();
-      else
-        group.all_reduce(flat_tensor(data.data(), DDP_F32, 5000), DDP_SUM);
-    } catch (const Error& error) {
-      expect(error.status() == DDP_ERROR_DIFFERENT_CALLS, error.text());
-      expect(error.text().find("rank 1") != std::string::npos && error.text().find("barrier") != std::string::npos,
-             error.text());
-      ++mismatches;
-    }
-  });
-  assert_int_equal(mismatches.load(), 3);
-}
-
 /// Small ones leave without a word, and the ring of announcements goes round several times; ranks take turns at being late.
 ddp_ranks_case(run_groups, many_small_collectives_of_all_kinds_follow_one_another, 3) {
   for (int64_t i = 0; i < 600; ++i) {

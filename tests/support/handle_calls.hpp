@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every public function that takes a handle, each with arguments that it would accept, and whether it refused the handle as
-// it documents.
+// it documents: the handle of a parent in its fork, or what is no handle.
 // lint/handle_calls_test.py compares the list with the headers, so that a new function cannot be forgotten.
 #pragma once
 
@@ -32,7 +32,9 @@ struct HandleCall {
 
 namespace handle_calls {
 
-inline bool refused(ddp_status status) { return status == DDP_ERROR_INVALID_STATE; }
+/// How a call is refused: that of a fork.
+inline ddp_status wanted = DDP_ERROR_INVALID_STATE;
+inline bool refused(ddp_status status) { return status == wanted; }
 inline bool refused(int32_t value) { return value == -1; }
 inline bool refused(int64_t value) { return value == 0; }
 inline bool refused(ddp_backend backend) { return backend == DDP_BACKEND_AUTO; }
@@ -74,6 +76,13 @@ struct Memory {
     (void)ddp_loss_scale_options_init(&scale, sizeof scale);
     (void)ddp_state_init(&state, sizeof state);
   }
+  /// What calls give is as before.
+  [[nodiscard]] bool is_untouched() const {
+    for (const void* const given :
+         std::initializer_list<const void*>{string, address, group, model, optimizer, ema, bucket, outer, request})
+      if (given != nullptr) return false;
+    return values[0] == 1 && numbers[0] == 0.5 && text[0] == '\0' && index == 0 && found == 0 && count == 0;
+  }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory() {
@@ -88,10 +97,10 @@ struct Memory {
   static ddp_tensor make_tensor(void* data, ddp_dtype dtype) { return ddp_tensor{data, dtype, DDP_CPU, 0, 1, {4}}; }
 };
 
-/// A call that is not refused may lend it to the object, which outlives the call.
-inline Memory& lasting_memory() {
+/// A call that is not refused may lend it to the object, which outlives the call. `of_last`: that of the last call.
+inline Memory& lasting_memory(bool of_last = false) {
   static thread_local std::deque<Memory> all;
-  return all.emplace_back();
+  return of_last ? all.back() : all.emplace_back();
 }
 
 inline int32_t update(void*, const ddp_update_slice*) { return 0; }
@@ -116,9 +125,9 @@ inline int64_t read(void*, void*, int64_t) { return 0; }
       return true;                 \
     } \
   }
-#define DDP_HOOK(function, ...)                                                                  \
-  HandleCall {                                                                                   \
-#function, [](const Handles& h) { return function(__VA_ARGS__) == DDP_ERROR_INVALID_STATE; } \
+#define DDP_HOOK(function, ...)                                                               \
+  HandleCall {                                                                                \
+#function, [](const Handles& h) { return function(__VA_ARGS__) == handle_calls::wanted; } \
   }
 
 inline const std::vector<HandleCall> all_handle_calls = {

@@ -54,6 +54,9 @@ ddp_case(sums_have_the_bits_of_one_reduction_for_every_type) {
     check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), all_ops(), {0, 1, 2, 3, 7, 1000, 1025}));
     check_all_reduce(ranks, 0, cases(ranks, all_dtypes(), {DDP_AVERAGE}, {65'537}));
   }
+  for (const int ranks : {2, 3, 4, 7})
+    for (const int64_t segment : {0, 256})
+      check_all_reduce(ranks, segment, cases(ranks, all_dtypes(), all_ops(), {0, 1, 2, 3, 1000, 10'007}));
 }
 
 ddp_case(sums_of_many_small_segments_have_the_same_bits) {
@@ -173,10 +176,12 @@ ddp_case(an_incomplete_rank_voids_the_bucket_and_nothing_is_written) {
     for (const int64_t count : {int64_t{10}, int64_t{30'000}, int64_t{100'000}, int64_t{500'000}})
       for (int guilty = 0; guilty < ranks; ++guilty) {
         RailWorld world(ranks, count == 100'000 ? 4096 : 0);
+        if (guilty > 0) world.begin_unevenly();
         world.run([&](int rank, collective::Transport& transport) {
           std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank));
           const auto bucket =
               transport.prepare(spec_of({{reinterpret_cast<std::byte*>(data.data()), count, false}}, DDP_F32, ranks));
+          if (count == 100'000) expect_equal(bucket->describe(), std::string("direct exchange over threads"), "the way");
           bucket->start(collective::BucketHeader{rank == guilty, {}});
           bucket->finish();
           expect(bucket->header().incomplete, "incomplete on all");
@@ -203,23 +208,29 @@ ddp_case(all_gather_gives_every_part_to_every_rank) {
     }
 }
 
-ddp_case(reduce_scatter_gives_each_rank_its_part_and_leaves_the_input) {
+ddp_case(scatters_give_each_rank_its_part_and_gathers_all) {
   for (const int ranks : kSizes)
     for (const int64_t segment : {int64_t{0}, int64_t{512}})
       for (const int64_t part : {0, 1, 100, 20'001}) {
         const auto inputs = random_inputs(ranks, DDP_F32, part * ranks, 3);
         const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, part * ranks);
         RailWorld world(ranks, segment);
+        if (part > 100) world.begin_unevenly();
         world.run([&](int rank, collective::Transport& transport) {
-          Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4));
-          transport.reduce_scatter(flat_tensor(input.data(), DDP_F32, part * ranks),
-                                   flat_tensor(output.data(), DDP_F32, part), DDP_AVERAGE);
+          Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4)), all(wanted.size());
+          const Tensor whole = flat_tensor(input.data(), DDP_F32, part * ranks),
+                       own = flat_tensor(output.data(), DDP_F32, part);
+          transport.reduce_scatter(whole, own, DDP_AVERAGE);
           expect(input == inputs[static_cast<size_t>(rank)], "the input is only read");
           expect(part == 0 || std::memcmp(output.data(), wanted.data() + rank * part * 4, output.size()) == 0, "own part");
-          // In place: the output is the own part of the input.
-          transport.reduce_scatter(flat_tensor(input.data(), DDP_F32, part * ranks),
-                                   flat_tensor(input.data() + rank * part * 4, DDP_F32, part), DDP_AVERAGE);
-          expect(part == 0 || std::memcmp(input.data() + rank * part * 4, output.data(), output.size()) == 0, "in place");
+          transport.all_gather(own, flat_tensor(all.data(), DDP_F32, part * ranks));
+          expect(all == wanted, "parts of all");
+          // In place: the small tensor is the own part of the large one.
+          const Tensor place = flat_tensor(input.data() + rank * part * 4, DDP_F32, part);
+          transport.reduce_scatter(whole, place, DDP_AVERAGE);
+          expect(part == 0 || std::memcmp(place.data, output.data(), output.size()) == 0, "in place");
+          transport.all_gather(place, whole);
+          expect(input == wanted, "in place");
         });
       }
 }
@@ -252,22 +263,27 @@ ddp_case(no_rank_leaves_a_barrier_before_all_have_come) {
   });
 }
 
-ddp_case(collectives_of_all_kinds_follow_each_other) {
-  RailWorld world(3, 2048);
-  world.run([&](int rank, collective::Transport& transport) {
-    std::mt19937 random(11);  // equal on all ranks
-    for (int i = 0; i < 200; ++i) {
-      const auto count = static_cast<int64_t>(random() % 3000);
-      std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank)), all(static_cast<size_t>(3 * count));
-      if (random() % 4 == 0) std::this_thread::yield();
-      switch (random() % 4) {
-        case 0: transport.barrier(); break;
-        case 1: transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM); break;
-        case 2: transport.broadcast(flat_tensor(data.data(), DDP_F32, count), static_cast<int32_t>(random() % 3)); break;
-        default: transport.all_gather(flat_tensor(data.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 3 * count));
+ddp_case(collectives_of_all_kinds_and_sizes_follow_each_other) {
+  for (const auto& [ranks, segment] : {std::pair{3, 2048}, {4, 0}}) {
+    RailWorld world(ranks, segment);
+    world.run([n = ranks](int rank, collective::Transport& transport) {
+      std::mt19937 random(11);  // equal on all ranks
+      for (int i = 0; i < 200; ++i) {
+        const auto count = static_cast<int64_t>(random() % 8 == 0 ? random() % 300'000 : random() % 3000);
+        std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank)), all(static_cast<size_t>(n * count));
+        const Tensor tensor = flat_tensor(data.data(), DDP_F32, count);
+        if (random() % 4 == 0) std::this_thread::yield();
+        switch (random() % 4) {
+          case 0: transport.barrier(); break;
+          case 1: transport.broadcast(tensor, static_cast<int32_t>(random() % static_cast<unsigned>(n))); break;
+          case 2: transport.all_gather(tensor, flat_tensor(all.data(), DDP_F32, n * count)); break;
+          default:
+            transport.all_reduce(tensor, DDP_SUM);
+            for (const float each : data) expect_equal(each, static_cast<float>(n * (n - 1) / 2), "the sum of all ranks");
+        }
       }
-    }
-  });
+    });
+  }
   expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 

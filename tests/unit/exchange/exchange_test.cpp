@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The direct exchange, with ranks as threads over the in-process endpoint: the bits of sums in the order of the tree, what
-// is written where, and failures in its middle.
+// The direct exchange, with ranks as threads over the in-process endpoint: the order of the tree, how many messages it takes
+// and when, and failures in its middle. collectives_test.cpp has the rest.
 
 #include "socket/collectives.hpp"
 #include "support/check.hpp"
 #include "support/socket_world.hpp"
 #include "support/sum_oracle.hpp"
 #include "support/values.hpp"
-
-constexpr int kSizes[] = {2, 3, 4, 7};
-
-collective::BucketSpec::Piece piece_of(std::vector<float>& data) {
-  return {reinterpret_cast<std::byte*>(data.data()), static_cast<int64_t>(data.size()), false};
-}
 
 ddp_case(slices_and_segments_cover_every_element_once) {
   for (const int32_t members : {2, 3, 5, 16, 100})
@@ -78,23 +72,6 @@ ddp_case(the_way_depends_on_size_and_members_alone) {
              way(8192, 17, socket::Phases{}) == socket::Algorithm::kDirect &&
              way(int64_t{1} << 24, 40, socket::Phases{}) == socket::Algorithm::kDirect,
          "owners add");
-}
-
-ddp_case(sums_have_the_bits_of_one_reduction_for_every_type) {
-  for (const int ranks : kSizes)
-    for (const int64_t segment : {int64_t{0}, int64_t{256}}) {
-      RailWorld world(ranks, segment);
-      world.run([&](int rank, collective::Transport& transport) {
-        for (const ddp_dtype dtype : kAllDtypes)
-          for (const ddp_reduce op : kAllOps)
-            for (const int64_t count : {0, 1, 2, 3, 1000, 10'007}) {
-              const auto inputs = random_inputs(ranks, dtype, count, 7);
-              Bytes mine = inputs[static_cast<size_t>(rank)];
-              transport.all_reduce(flat_tensor(mine.data(), dtype, count), op);
-              expect(mine == reduced(inputs, dtype, op, count), std::to_string(count) + " " + dtype_name(dtype));
-            }
-      });
-    }
 }
 
 // Not the library's own arithmetic: one addition after the other, in the order of the tree.
@@ -201,83 +178,6 @@ ddp_case(two_bytes_on_the_wire_have_the_bits_of_one_reduction) {
           expect(mine == wanted, "the bits");
         });
       }
-}
-
-ddp_case(a_piece_that_no_rank_uses_is_left_untouched) {
-  RailWorld world(3, 4096);
-  world.run([&](int rank, collective::Transport& transport) {
-    std::vector<float> used(40'000, static_cast<float>(rank)), unused = used, partly = used;
-    const auto bucket = transport.prepare(spec_of({piece_of(used), piece_of(unused), piece_of(partly)}, DDP_F32, 3));
-    bucket->start(collective::BucketHeader{false, {rank == 2 ? uint64_t{0b101} : uint64_t{0b001}}});
-    bucket->finish();
-    for (size_t i = 0; i < used.size(); ++i)
-      expect(used[i] == 1.0F && partly[i] == 1.0F && unused[i] == static_cast<float>(rank), "element " + std::to_string(i));
-  });
-}
-
-ddp_case(an_incomplete_rank_voids_the_bucket_and_nothing_is_written) {
-  for (int guilty = 0; guilty < 3; ++guilty) {
-    RailWorld world(3, 4096);
-    if (guilty > 0) world.begin_unevenly();
-    world.run([&](int rank, collective::Transport& transport) {
-      std::vector<float> data(100'000, static_cast<float>(rank));
-      const auto bucket = transport.prepare(spec_of({piece_of(data)}, DDP_F32, 3));
-      expect_equal(bucket->describe(), std::string("direct exchange over threads"), "the way");
-      bucket->start(collective::BucketHeader{rank == guilty, {}});
-      bucket->finish();
-      expect(bucket->header().incomplete, "incomplete on all");
-      for (const float value : data) expect(value == static_cast<float>(rank), "gradient untouched");
-      bucket->start(collective::BucketHeader{});
-      bucket->finish();
-      expect(data.front() == 1.0F && data.back() == 1.0F, "the mean in the next pass");
-    });
-  }
-}
-
-ddp_case(gathers_and_scatters_are_direct_too) {
-  for (const int ranks : kSizes)
-    for (const int64_t part : {1, 100, 20'001}) {
-      const auto inputs = random_inputs(ranks, DDP_F32, part * ranks, 3);
-      const Bytes wanted = reduced(inputs, DDP_F32, DDP_AVERAGE, part * ranks);
-      RailWorld world(ranks, 512);
-      if (part > 100) world.begin_unevenly();
-      world.run([&](int rank, collective::Transport& transport) {
-        Bytes input = inputs[static_cast<size_t>(rank)], output(static_cast<size_t>(part * 4)), all(wanted.size());
-        const Tensor whole = flat_tensor(input.data(), DDP_F32, part * ranks),
-                     own = flat_tensor(output.data(), DDP_F32, part);
-        transport.reduce_scatter(whole, own, DDP_AVERAGE);
-        expect(input == inputs[static_cast<size_t>(rank)], "the input is only read");
-        transport.all_gather(own, flat_tensor(all.data(), DDP_F32, part * ranks));
-        expect(all == wanted, "parts of all");
-        const Tensor place = flat_tensor(input.data() + rank * part * 4, DDP_F32, part);  // in place
-        transport.reduce_scatter(whole, place, DDP_AVERAGE);
-        transport.all_gather(place, whole);
-        expect(input == wanted, "in place");
-      });
-    }
-}
-
-ddp_case(collectives_of_all_kinds_and_sizes_follow_each_other) {
-  RailWorld world(4);
-  world.run([&](int rank, collective::Transport& transport) {
-    std::mt19937 random(11);  // equal on all ranks
-    for (int i = 0; i < 60; ++i) {
-      const auto count = static_cast<int64_t>(random() % 3 == 0 ? random() % 300'000 : random() % 3000);
-      std::vector<float> data(static_cast<size_t>(count), static_cast<float>(rank)), all(static_cast<size_t>(4 * count));
-      if (random() % 4 == 0) std::this_thread::yield();
-      switch (random() % 4) {
-        case 0: transport.barrier(); break;
-        case 1: transport.broadcast(flat_tensor(data.data(), DDP_F32, count), static_cast<int32_t>(random() % 4)); break;
-        case 2:
-          transport.all_gather(flat_tensor(data.data(), DDP_F32, count), flat_tensor(all.data(), DDP_F32, 4 * count));
-          break;
-        default:
-          transport.all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_SUM);
-          expect(count == 0 || (data.front() == 6.0F && data.back() == 6.0F), "0 + 1 + 2 + 3");
-      }
-    }
-  });
-  expect_equal(local_endpoint_size_violations(), int64_t{0}, "messages that met a receive of another size");
 }
 
 // A message whose receive is posted late costs a hop more. Whatever the threads do, it is no header, no data
