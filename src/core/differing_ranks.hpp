@@ -10,7 +10,7 @@
 
 namespace ddp {
 
-/// The ranks, of so many, for which differs(rank) holds.
+/// The ranks from 0 to ranks - 1 for which differs(rank) is true.
 template <class Differs>
 [[nodiscard]] ErrorDetails ranks_that_differ(size_t ranks, const Differs& differs) {
   ErrorDetails details;

@@ -45,11 +45,11 @@ struct PlannedPiece {
 
 struct PlannedBucket {
   ddp_dtype dtype = DDP_F32;
-  bool on_gpu = false;                 // where all of its gradients lie
+  bool on_gpu = false;                 // where all of its gradients are
   std::vector<PlannedPiece> pieces{};  // in the order in which they are expected
   int64_t count = 0;                   // elements with padding; on a GPU a multiple of kPieceUnit for each rank
   bool is_packed = false;              // begins at a page in host memory that libddp owns
-  bool continues = false;              // its memory lies behind that of the bucket before it
+  bool continues = false;              // its memory follows that of the bucket before it
   int32_t optimizer = 0;               // of all of its parameters
 };
 

@@ -202,7 +202,7 @@ bool MessageRequests::stay(Posted& request, int64_t ms) {
     Waits& operator=(const Waits&) = delete;
   } const waits(waiting_);
   if (ms == 0) return look(request);
-  std::optional<bootstrap::MessageWaits::Waiting> waiting;  // with a limit this rank goes on by itself
+  std::optional<bootstrap::MessageWaits::Waiting> waiting;  // with a limit this rank continues by itself
   if (ms < 0) waiting.emplace(calls_.messages, request.call());
   const os::Deadline end = os::Deadline::in_ms(ms);
   for (int32_t looks = 0; !request.ended(); ++looks) {

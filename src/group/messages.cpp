@@ -166,7 +166,7 @@ std::vector<int64_t> counts_or_equal(const char* function, const char* what, std
   return std::vector<int64_t>(static_cast<size_t>(ranks), tensor.count / ranks);
 }
 
-/// By rank: the parts of a tensor that lie one behind the other.
+/// By rank: adjacent parts of a tensor.
 std::vector<Tensor> parts_of(const Tensor& tensor, const std::vector<int64_t>& counts) {
   std::vector<Tensor> parts;
   int64_t first = 0;
@@ -221,7 +221,7 @@ void check_equal(const Group& group, const char* name, const std::vector<int64_t
 /// After the ranks have compared their counts.
 void exchange_parts(Group& group, const Sequence& in, const std::vector<Tensor>& from, const std::vector<Tensor>& to) {
   std::vector<Parcel> sends, receives;
-  for (int32_t step = 1; step < group.size(); ++step) {  // everybody begins with another one
+  for (int32_t step = 1; step < group.size(); ++step) {  // each rank begins with another one
     const int32_t next = (group.rank() + step) % group.size();
     const int32_t before = (group.rank() - step + group.size()) % group.size();
     if (from[static_cast<size_t>(next)].count > 0) sends.push_back({next, from[static_cast<size_t>(next)]});

@@ -59,7 +59,7 @@ bool RequestLane::is_idle() {
 }
 
 bool RequestLane::stay(Posted& request, int64_t ms) {
-  std::optional<CallState::In> inside;  // with a limit this rank goes on by itself, so it does not count as waiting
+  std::optional<CallState::In> inside;  // with a limit this rank continues by itself, so it does not count as waiting
   if (ms < 0) inside.emplace(calls_, UserCall::kRequestWait);
   const os::Deadline end = os::Deadline::in_ms(ms);
   Lock lock(mutex_);

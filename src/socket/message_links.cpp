@@ -64,7 +64,7 @@ MessageLinks::~MessageLinks() {
   thread_.join();
 }
 
-// ---- of whoever sends and receives
+// ---- of the thread that sends and receives
 
 void MessageLinks::open(int32_t peer) {
   Pipe& to = pipe(peer);

@@ -17,13 +17,8 @@ inline KeepPlan plan_on(const Folder& folder, int32_t ranks = 4, Hosts hosts = H
 }
 
 /// The survivors tell the same, and so does the replay.
-inline void train(const KeepPlan& plan) {
-  Procs procs(plan.ranks, [&](int rank, Reporter&) {
-    if (plan.ranks_a_host > 0) setenv("DDP_TEST_HOST", std::to_string(rank / plan.ranks_a_host).c_str(), 1);
-    return KeepTraining(plan, rank).run();
-  });
+inline void expect_replay(const KeepPlan& plan, const std::vector<ProcResult>& results) {
   std::string told;
-  const std::vector<ProcResult> results = procs.wait(60'000);
   uint64_t living = 0;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const ProcResult& result = results[static_cast<size_t>(rank)];
@@ -44,6 +39,14 @@ inline void train(const KeepPlan& plan) {
   Procs replay(1, [&](int, Reporter&) { return KeepTraining(plan, -1).repeat(members); });
   const ProcResult repeated = replay.wait(20'000).front();
   expect(repeated.exit_code == 0 && repeated.text == told, "the replay: " + repeated.describe() + " is " + told);
+}
+
+inline void train(const KeepPlan& plan) {
+  Procs procs(plan.ranks, [&](int rank, Reporter&) {
+    if (plan.ranks_a_host > 0) setenv("DDP_TEST_HOST", std::to_string(rank / plan.ranks_a_host).c_str(), 1);
+    return KeepTraining(plan, rank).run();
+  });
+  expect_replay(plan, procs.wait(60'000));
 }
 
 inline void train_with(int32_t ranks, void (*change)(KeepPlan&)) {

@@ -39,7 +39,7 @@ void Messenger::let_watch() {
   control_.calls().messages.set_look([this](bootstrap::MessageState& state) { return look(state); });
 }
 
-// Whoever holds the lock may wait for the thread that looks.
+// The thread that holds the lock may wait for the thread that looks.
 bool Messenger::look(bootstrap::MessageState& state) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || waiters_ > 1) return false;
