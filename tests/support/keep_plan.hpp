@@ -58,6 +58,8 @@ struct KeepPlan {
     int64_t step = 0;
     Moment moment = Moment::kNever;
     int32_t after = 0;  // of the rule, blocks in this step; in a recovery, microseconds; a page
+    /// A thread of the library may be the first there. It blocks all signals, so the process ends without the handler.
+    [[nodiscard]] bool at_page() const noexcept { return moment == Moment::kInKeep || moment == Moment::kInLoad; }
   };
   std::vector<Death> deaths;
   bool all_is_lost = false;  // a part dies with all that hold it

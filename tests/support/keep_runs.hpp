@@ -22,10 +22,12 @@ inline void expect_replay(const KeepPlan& plan, const std::vector<ProcResult>& r
   uint64_t living = 0;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const ProcResult& result = results[static_cast<size_t>(rank)];
-    bool dies = false;
-    for (const KeepPlan::Death& death : plan.deaths) dies = dies || death.id == rank;
-    if (dies) {
-      expect(result.signal == SIGKILL, "rank " + std::to_string(rank) + " died: " + result.describe());
+    const KeepPlan::Death* dies = nullptr;
+    for (const KeepPlan::Death& death : plan.deaths)
+      if (death.id == rank) dies = &death;
+    if (dies != nullptr) {
+      expect(result.signal == SIGKILL || (dies->at_page() && result.signal == SIGSEGV),
+             "rank " + std::to_string(rank) + " died: " + result.describe());
       continue;
     }
     expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
