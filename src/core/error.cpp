@@ -52,7 +52,7 @@ ddp_status status_of_errno(int error, ddp_status otherwise) noexcept {
 }
 
 const char* advice_in(std::string_view text) noexcept {
-  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS})
+  for (const int error : {ENFILE, EMFILE, ENOMEM, ENOBUFS})  // the words of EMFILE begin those of ENFILE
     if (text.find(std::strerror(error)) != std::string_view::npos) return advice_of_errno(error);
   return "";
 }

@@ -54,6 +54,7 @@ ddp_case(what_ran_out_is_out_of_memory) {
   expect_equal(files.status(), DDP_ERROR_OUT_OF_MEMORY, "descriptors");
   expect_contains(files.text(), "ulimit -n");
   expect_contains(advice_in(std::string("socket: ") + std::strerror(EMFILE)), "ulimit -n");
+  expect_contains(advice_in(std::string("socket: ") + std::strerror(ENFILE)), "fs.file-max");
   expect_equal(std::string(advice_in("socket: no")), std::string(), "words that say nothing of that");
   expect_equal(to_error(std::system_error(EPERM, std::generic_category())).status(), DDP_ERROR_INTERNAL, "another code");
   expect_equal(to_error(std::logic_error("x")).status(), DDP_ERROR_INTERNAL, "another exception");

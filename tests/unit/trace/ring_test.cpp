@@ -38,6 +38,29 @@ ddp_case(what_is_recorded_comes_back) {
   }
 }
 
+/// Each event that a copy has is one that was recorded, while another thread writes over the slots again and again.
+ddp_case(a_copy_of_a_ring_that_is_written_has_whole_events) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::make(folder.file("a.ring"), {64});
+  std::atomic<bool> ends{false};
+  std::thread writer([&] {
+    for (uint32_t number = 1; !ends; number = number % 1'000'000 + 1) recorder->record(event_of(number));
+  });
+  size_t whole = 0, mixed = 0;
+  for (int copies = 0; copies < 20'000; ++copies) {
+    const std::optional<Ring> ring = read_ring(recorder->copy(recorder->size()));
+    for (const Event& event : ring->events) {
+      const Event wanted = event_of(event.number);
+      const bool is_one = event.begin_ns == wanted.begin_ns && event.end_ns == wanted.end_ns && event.bytes == wanted.bytes;
+      ++(is_one ? whole : mixed);
+    }
+  }
+  ends = true;
+  writer.join();
+  expect(whole > 20'000, "there are events: " + std::to_string(whole));
+  expect_equal(mixed, size_t{0}, "events of which a part is of another one");
+}
+
 ddp_case(times_and_amounts_that_cannot_be_are_torn) {
   const TemporaryFolder folder;
   const auto recorder = Recorder::make(folder.file("a.ring"), {64});
