@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "os/log.hpp"
@@ -17,7 +18,10 @@ ResultRound::ResultRound(Links& links, int64_t most)
   if (most_ == 0) return;
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<size_t>(most_ * links.size()))));
   if (memory_ == nullptr) throw std::bad_alloc();
-  for (int32_t member = 0; member < links.size(); ++member) arm(member);
+}
+
+void ResultRound::arm() noexcept {
+  for (int32_t member = 0; member < links_.size() && most_ > 0; ++member) arm(member);
 }
 
 // A peer may have left after the last collective; that is no failure until the next one.
@@ -101,10 +105,33 @@ Collectives::Collectives(Links& links, const Shares& shares, const SocketOptions
       inline_result_(static_cast<size_t>(HeaderRound::is_direct(links.size()) ? 0 : HeaderRound::kSmallRecord)),
       part_at_(static_cast<size_t>(links.size())) {
   links.set_levels(2 * header_.hops() + 2);
+  header_.arm();  // last: an exception would free memory that is received into
+  results_.arm();
 }
 
+namespace {
+
+/// One collective: an exception closes the links, so that no data arrives in memory that its catcher may free.
+class Under {
+ public:
+  Under(Links& links, const collective::Stamp& stamp) : links_(links), exceptions_(std::uncaught_exceptions()) {
+    links.set_subject(&stamp);
+  }
+  ~Under() {
+    if (std::uncaught_exceptions() > exceptions_) links_.close();
+  }
+  Under(const Under&) = delete;
+  Under& operator=(const Under&) = delete;
+
+ private:
+  Links& links_;
+  const int exceptions_;
+};
+
+}  // namespace
+
 void Collectives::barrier(const collective::Stamp& stamp) {
-  links_.set_subject(&stamp);
+  const Under under(links_, stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
   swap_headers(none);
@@ -113,7 +140,7 @@ void Collectives::barrier(const collective::Stamp& stamp) {
 
 void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const Schedule& schedule,
                       collective::BucketHeader& header) {
-  links_.set_subject(&stamp);
+  const Under under(links_, stamp);
   const Algorithm algorithm = algorithm_of(shares_, schedule, mine.count(), mine.rule(), header.used.size(), options_);
   const bool has_parts = algorithm == Algorithm::kWhole || algorithm == Algorithm::kDirect;
   const Course course = algorithm == Algorithm::kDirect ? course_of(schedule, mine.rule()) : Course{};
@@ -173,7 +200,7 @@ bool Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu
 
 void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from,
                           const Tensor& received) {
-  links_.set_subject(&stamp);
+  const Under under(links_, stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
   swap_headers(none);

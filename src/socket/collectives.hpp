@@ -81,6 +81,8 @@ class ResultRound {
  public:
   /// `most`: bytes of a member's results. 0: there are none.
   ResultRound(Links& links, int64_t most);
+  /// Once, before the first use: post the receives.
+  void arm() noexcept;
 
   /// Of a member, in the order of its slice. The own ones are put here.
   [[nodiscard]] std::byte* of(int32_t member) noexcept { return memory_.get() + member * most_; }

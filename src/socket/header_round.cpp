@@ -36,6 +36,9 @@ HeaderRound::HeaderRound(Links& links, const Shares& shares)
   // It may have left while we were sending to it, before we looked at its message.
   links_.set_goodbye_probe(
       [this](int32_t peer) { return head(0, peer).magic == kGoodbye || head(1, peer).magic == kGoodbye; });
+}
+
+void HeaderRound::arm() noexcept {
   arm(0);
   arm(1);
 }

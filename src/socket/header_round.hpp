@@ -38,6 +38,8 @@ class HeaderRound {
   static constexpr int64_t kSmallRecord = 512;  // where records are passed on
 
   HeaderRound(Links& links, const Shares& shares);
+  /// Once, before the first round: post the receives of the first two.
+  void arm() noexcept;
 
   [[nodiscard]] static constexpr bool is_direct(int32_t members) noexcept { return members <= kMostDirect; }
   /// Bytes of payload that a record can hold, in addition to a bucket header of this many words.

@@ -99,6 +99,8 @@ class Links {
   void set_subject(const collective::Stamp* subject) noexcept { subject_ = subject; }
   /// The group broke: end waits. Any thread.
   void wake() noexcept { endpoint_.abort(); }
+  /// When it returns, no memory of messages is touched any more.
+  void close() noexcept { endpoint_.close(); }
 
  private:
   [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;

@@ -107,7 +107,7 @@ void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
   if (ddp::test::scarce::fails(ddp::test::scarce::What::kSystem)) return errno = (error), failed
 #define DDP_SCARCE_NEXT(name)                       \
   static constinit ddp::test::Hidden hidden(#name); \
-  auto* const real = hidden.as<decltype(name)>()
+  auto* const real = hidden.as<decltype(::name)>()
 
 extern "C" {
 void* __libc_malloc(std::size_t);

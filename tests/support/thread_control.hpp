@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "control/control.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::test {
 
@@ -50,8 +51,8 @@ class ThreadHub {
     {
       const std::lock_guard lock(mutex_);
       if (cause_) return;
-      cause_ = cause;
       listeners = listeners_;
+      cause_ = cause;
       changed_.notify_all();
     }
     for (const auto& listener : listeners)
@@ -111,7 +112,10 @@ class ThreadControl : public bootstrap::Control {
   [[nodiscard]] std::vector<std::string> gather(std::string_view, std::string_view mine, os::Deadline deadline) override {
     return hub_.gather(rank_, mine, deadline);
   }
-  void abort(const Error& cause) noexcept override { hub_.abort(cause); }
+  void abort(const Error& cause) noexcept override {
+    while (try_to([&] { hub_.abort(cause); })) {  // of a request for memory that failed, the next is another
+    }
+  }
   void leave(bootstrap::Leaving) noexcept override {}
   void on_failure(std::function<void(const Error&)> fn) override { hub_.on_failure(rank_, std::move(fn)); }
   void set_progress(int64_t, int32_t) noexcept override {}
