@@ -190,7 +190,7 @@ DDP_API ddp_status ddp_request_test(ddp_request *request, int32_t *out_done);
 /**
  * Wait until the request has ended.
  * @param timeout_ms at most so long; -1: only the group's own limit holds. The request stays open when the
- *        time is over
+ *        time is over. That of a message ends before a group's limit of the same length, which would break the group
  * @param out_done 1: it has ended well; 0: the time is over. NULL is allowed
  * Local, blocks. Threads and errors as ddp_request_test; INVALID_STATE (in a function that the library has called). Ranks
  * that wait for each other, in requests of collectives and in other calls, get DIFFERENT_CALLS; so while a thread waits

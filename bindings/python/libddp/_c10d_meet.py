@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Collection, Mapping, Optional
 
 import torch.distributed as dist
 
-from ._errors import Error
+from ._errors import Error, PeerFailedError
 from ._group import Group
 from ._store import Notes
 
@@ -18,8 +18,8 @@ def limits(timeout: timedelta) -> dict:
     return {"timeout_ms": milliseconds, "rendezvous_timeout_ms": milliseconds}
 
 
-def meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping[str, Any]) -> Group:
-    """The group of libddp under a process group."""
+def meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping[str, Any], members: Collection[int]) -> Group:
+    """The group of libddp under a process group. `members` are its ranks as the group of all numbers them."""
     options = {**limits(timeout), **options, "rank": rank, "world_size": size}
     if size == 1:
         return Group(None, **options)
@@ -30,7 +30,9 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta, options: Mapping[
     try:
         if check is not None:
             check()
-    except Error:
+    except Error as error:
+        if isinstance(error, PeerFailedError) and any(lost in members for lost in error.details.ranks):
+            raise  # nobody will come
         check = None  # it is broken already; this may be the attempt to go on
     if check is None:
         return Group("store://", store=notes, **options)

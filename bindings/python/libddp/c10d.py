@@ -51,7 +51,7 @@ class ProcessGroup(Identity):
         self._limit = self._longest = timeout.total_seconds()
         self._options = dict(options or {})
         self._world = list(world)
-        self._libddp = meet(store, rank, size, timeout, self._options) if group is None else group
+        self._libddp = meet(store, rank, size, timeout, self._options, self._world) if group is None else group
         self._collectives = Collectives(self._libddp)
         self._worker = Worker("libddp-c10d", self._abort)
         self._messages = Messages(self._libddp)

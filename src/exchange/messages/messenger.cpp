@@ -118,14 +118,14 @@ bool Messenger::wait(const RequestPtr& request, Patience& patience, os::Deadline
   if (look_a_while(request)) return true;
   std::unique_lock lock(mutex_);
   const Waiter waiter(*this, lock, request);
-  while (!request->done) {
+  for (bool again = false; !request->done; again = true) {
     if (progress()) {
       streams_->bell().ring();  // it may be what another thread waits for
       continue;
     }
     check_hope(*request, patience);
+    if (again && end.passed()) return false;  // before the group's limit, which breaks it: the caller has one of its own
     check_time(*request, patience);
-    if (end.passed()) return false;
     lock.unlock();
     sleep(std::clamp<int64_t>(end.left_ms(), 1, Patience::kLookAgainMs), request.get());
     lock.lock();

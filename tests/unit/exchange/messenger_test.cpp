@@ -290,6 +290,24 @@ ddp_case(who_did_not_send_is_named_with_the_tag) {
       200);
 }
 
+ddp_case(a_wait_as_long_as_the_limit_of_the_group_breaks_nothing) {
+  run(
+      2, 1000, 1000,
+      [](Rank& self, int rank) {
+        if (rank == 1) return;
+        for (int turn = 0; turn < 10; ++turn) {
+          std::vector<uint8_t> data(4);
+          const RequestPtr request = self.start_receive(1, 9, data);
+          messages::Patience patience(40);
+          expect(!self.messenger.wait_for(request, patience, 40), "its time is over first");
+          expect_error(DDP_ERROR_TIMED_OUT, [&] { static_cast<void>(self.messenger.wait_for(request, patience, 40)); },
+                       {"did not send 4 U8 elements"});
+          expect(self.messenger.give_up(request), "withdrawn");
+        }
+      },
+      40);
+}
+
 ddp_case(who_did_not_receive_is_named_with_the_tag) {
   run(
       2, 1000, 1000,

@@ -9,7 +9,7 @@
 
 /// Of this thread's rank.
 struct Seen {
-  int refused_after = INT32_MAX;  // the request for memory that follows so many receives fails
+  int refused_after = INT32_MAX;  // the first request for memory after this many receives fails
   int receives = 0;
   const std::vector<float>* callers = nullptr;
   bool is_open = false;     // a receive into the caller's memory
