@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <new>
 
 #include "os/log.hpp"
@@ -109,29 +108,8 @@ Collectives::Collectives(Links& links, const Shares& shares, const SocketOptions
   results_.arm();
 }
 
-namespace {
-
-/// One collective: an exception closes the links, so that no data arrives in memory that its catcher may free.
-class Under {
- public:
-  Under(Links& links, const collective::Stamp& stamp) : links_(links), exceptions_(std::uncaught_exceptions()) {
-    links.set_subject(&stamp);
-  }
-  ~Under() {
-    if (std::uncaught_exceptions() > exceptions_) links_.close();
-  }
-  Under(const Under&) = delete;
-  Under& operator=(const Under&) = delete;
-
- private:
-  Links& links_;
-  const int exceptions_;
-};
-
-}  // namespace
-
 void Collectives::barrier(const collective::Stamp& stamp) {
-  const Under under(links_, stamp);
+  const Links::Doing doing(links_, stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
   swap_headers(none);
@@ -140,7 +118,7 @@ void Collectives::barrier(const collective::Stamp& stamp) {
 
 void Collectives::run(const collective::Stamp& stamp, ReduceInput& mine, const Schedule& schedule,
                       collective::BucketHeader& header) {
-  const Under under(links_, stamp);
+  const Links::Doing doing(links_, stamp);
   const Algorithm algorithm = algorithm_of(shares_, schedule, mine.count(), mine.rule(), header.used.size(), options_);
   const bool has_parts = algorithm == Algorithm::kWhole || algorithm == Algorithm::kDirect;
   const Course course = algorithm == Algorithm::kDirect ? course_of(schedule, mine.rule()) : Course{};
@@ -200,7 +178,7 @@ bool Collectives::exchange(Exchange& direct, const Schedule& schedule, const cpu
 
 void Collectives::pass_on(const collective::Stamp& stamp, int32_t to, const Tensor& sent, int32_t from,
                           const Tensor& received) {
-  const Under under(links_, stamp);
+  const Links::Doing doing(links_, stamp);
   collective::BucketHeader none;
   header_.open(stamp, 0, none, {});
   swap_headers(none);

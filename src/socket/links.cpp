@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -49,6 +50,16 @@ Links::Links(Endpoint& endpoint, bootstrap::Control& control, bootstrap::Failure
       waits_(waits) {
   if (endpoint.size() != size())
     throw make_error(DDP_ERROR_INTERNAL, "the links join %d members, but %d ranks are named", endpoint.size(), size());
+}
+
+Links::Doing::Doing(Links& links, const collective::Stamp& subject) noexcept
+    : links_(links), exceptions_(std::uncaught_exceptions()) {
+  links.subject_ = &subject;
+}
+
+Links::Doing::~Doing() {
+  if (std::uncaught_exceptions() > exceptions_) links_.endpoint_.close();
+  links_.subject_ = nullptr;
 }
 
 int64_t Links::patience_ms(const Message& message) const noexcept {

@@ -95,12 +95,22 @@ class Links {
   /// Of all messages, with the carrier's frames.
   [[nodiscard]] int64_t sent_bytes() const noexcept { return sent_bytes_; }
 
-  /// What is being done, for error texts; must outlive the doing.
-  void set_subject(const collective::Stamp* subject) noexcept { subject_ = subject; }
+  /// What is being done, for error texts. An exception closes the links, so that no data arrives in memory that its catcher
+  /// may free.
+  class Doing {
+   public:
+    Doing(Links& links, const collective::Stamp& subject) noexcept;
+    ~Doing();
+    Doing(const Doing&) = delete;
+    Doing& operator=(const Doing&) = delete;
+
+   private:
+    Links& links_;
+    const int exceptions_;
+  };
+
   /// The group broke: end waits. Any thread.
   void wake() noexcept { endpoint_.abort(); }
-  /// When it returns, no memory of messages is touched any more.
-  void close() noexcept { endpoint_.close(); }
 
  private:
   [[nodiscard]] int64_t patience_ms(const Message& message) const noexcept;

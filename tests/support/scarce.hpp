@@ -48,12 +48,14 @@ struct Plan {
   int64_t first = INT64_MAX;  // the request that fails, from 1; INT64_MAX: only count
   bool lasting = false;       // and all after it
   What what = What::kMemory;
+  bool own_thread = false;  // only requests of the thread that calls arm() count
 };
 
 struct Switch {
   std::atomic<bool> on{false};
   std::atomic<int64_t> asked{0};
   Plan plan;
+  pthread_t thread{};
 };
 inline Switch& the_switch() noexcept {
   static Switch instance;
@@ -63,6 +65,7 @@ inline Switch& the_switch() noexcept {
 inline void arm(const Plan& plan) noexcept {
   Switch& to = the_switch();
   to.plan = plan;
+  to.thread = pthread_self();
   to.asked.store(0);
   to.on.store(true);
 }
@@ -76,6 +79,7 @@ inline int64_t disarm() noexcept {
 inline bool fails(What what) noexcept {
   Switch& is = the_switch();
   if (!is.on.load(std::memory_order_acquire) || is.plan.what != what) return false;
+  if (is.plan.own_thread && pthread_equal(is.thread, pthread_self()) == 0) return false;
   const int64_t at = is.asked.fetch_add(1) + 1;
   return is.plan.lasting ? at >= is.plan.first : at == is.plan.first;
 }
