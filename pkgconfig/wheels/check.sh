@@ -33,7 +33,7 @@ with libddp.Group(backend=sys.argv[1]) as group:
                 grad[0], grad[1] = miss * x, miss
                 model.mark_ready(0)
             sgd.step()
-        model.check()
+        model.check_replicas()
     place = libddp.__file__
     print(f"rank {group.rank} of {group.size} with {group.backend.name}: {w[0]:.2f} {w[1]:.2f} {place}")
 PY

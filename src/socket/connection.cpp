@@ -26,11 +26,13 @@ Seal::~Seal() {
   if (seal_ != nullptr) table_.seal_destroy(seal_);
 }
 
-Seal::Step Seal::shake_hands() noexcept {
+Seal::Step Seal::shake_hands() {
   switch (table_.seal_handshake(seal_, trouble_, sizeof trouble_)) {
     case DDP_SOCKET_SEAL_DONE: return Step::kDone;
     case DDP_SOCKET_SEAL_READS: return Step::kReads;
     case DDP_SOCKET_SEAL_WRITES: return Step::kWrites;
+    case DDP_SOCKET_SEAL_EXHAUSTED:
+      throw make_error(DDP_ERROR_OUT_OF_MEMORY, "a link cannot be encrypted: %s%s", trouble_, advice_in(trouble_));
     default: return Step::kFailed;
   }
 }

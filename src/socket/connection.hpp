@@ -43,7 +43,8 @@ class Seal {
   Seal& operator=(const Seal&) = delete;
   ~Seal();
 
-  [[nodiscard]] Step shake_hands() noexcept;
+  /// Throws OUT_OF_MEMORY.
+  [[nodiscard]] Step shake_hands();
   /// As the functions of the table.
   [[nodiscard]] int64_t read(void* data, size_t bytes) noexcept;
   [[nodiscard]] int64_t write(const void* first, size_t first_bytes, const void* second, size_t second_bytes) noexcept;

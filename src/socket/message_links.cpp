@@ -97,7 +97,7 @@ size_t MessageLinks::write(int32_t peer, messages::Bytes first, messages::Bytes 
   message.msg_iovlen = 2;
   const ssize_t sent = ::sendmsg(to.connection.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return static_cast<size_t>(sent);
-  if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ENOBUFS) to.ended = true;
+  if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) to.ended = true;
   return 0;
 }
 
@@ -129,15 +129,18 @@ size_t MessageLinks::receive(int32_t peer, std::byte* data, size_t count) {
     return came > 0 ? static_cast<size_t>(came) : 0;
   }
   const ssize_t got = ::recv(from.connection.socket.get(), data, count, MSG_DONTWAIT);
-  if (got > 0 || (got < 0 && errno == EINTR)) from.readable = true;
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) from.ended = true;
+  const bool again = got < 0 && (errno == EINTR || errno == ENOMEM);
+  if (got > 0 || again) from.readable = true;
+  if (got == 0 || (got < 0 && !again && errno != EAGAIN && errno != EWOULDBLOCK)) from.ended = true;
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 
-// No other rank has a better cause than bytes that were changed.
+// No other rank has a better cause than bytes that were changed, or this rank's lack of memory.
 void MessageLinks::end(int32_t peer, int64_t result) noexcept {
   Pipe& of = pipe(peer);
   of.ended = true;
+  if (result == DDP_SOCKET_SEAL_NO_MEMORY)
+    static_cast<void>(try_to([&] { break_group(Error(DDP_ERROR_OUT_OF_MEMORY, of.connection.seal->trouble())); }));
   if (result != DDP_SOCKET_SEAL_CHANGED) return;
   static_cast<void>(try_to([&] {
     break_group(make_error(DDP_ERROR_PEER_FAILED,

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Changes whenever a function changes its meaning; functions that are only added grow struct_size. */
-#define DDP_SOCKET_VERSION 8
+#define DDP_SOCKET_VERSION 9
 #define DDP_SOCKET_QUERY_NAME "ddp_socket_query"
 
 typedef struct ddp_socket_endpoint ddp_socket_endpoint;
@@ -45,12 +45,18 @@ enum ddp_socket_result {
 
 enum ddp_socket_seal_step {
   DDP_SOCKET_SEAL_DONE = 0,
-  DDP_SOCKET_SEAL_READS = 1,  /* continue when the descriptor can be read */
-  DDP_SOCKET_SEAL_WRITES = 2, /* ... or written */
-  DDP_SOCKET_SEAL_FAILED = 3  /* the other side has another key, or is gone */
+  DDP_SOCKET_SEAL_READS = 1,    /* continue when the descriptor can be read */
+  DDP_SOCKET_SEAL_WRITES = 2,   /* ... or written */
+  DDP_SOCKET_SEAL_FAILED = 3,   /* the other side has another key, or is gone */
+  DDP_SOCKET_SEAL_EXHAUSTED = 4 /* this process has no memory left */
 };
 
-enum ddp_socket_seal_result { DDP_SOCKET_SEAL_LATER = -1, DDP_SOCKET_SEAL_BROKEN = -2, DDP_SOCKET_SEAL_CHANGED = -3 };
+enum ddp_socket_seal_result {
+  DDP_SOCKET_SEAL_LATER = -1,
+  DDP_SOCKET_SEAL_BROKEN = -2,
+  DDP_SOCKET_SEAL_CHANGED = -3,
+  DDP_SOCKET_SEAL_NO_MEMORY = -4
+};
 
 typedef struct ddp_socket_table {
   int64_t struct_size;
@@ -99,7 +105,8 @@ typedef struct ddp_socket_table {
   /* Continue the handshake: a ddp_socket_seal_step. After DONE the other end has proved the key. */
   int32_t (*seal_handshake)(ddp_socket_seal *seal, char *error, int64_t capacity);
   /* What has come, as recv(): its bytes; 0 when the other side has closed; LATER when nothing is there now; with a text
-   * BROKEN when the connection failed, and CHANGED when it carries other bytes than the other side has sent. */
+   * BROKEN when the connection failed, CHANGED when it carries other bytes than the other side has sent, and NO_MEMORY when
+   * this process has none left. */
   int64_t (*seal_read)(ddp_socket_seal *seal, void *data, int64_t bytes, char *error, int64_t capacity);
   /* Send two pieces, one behind the other: how many bytes count as sent, or a ddp_socket_seal_result as above. The caller
    * comes again with the rest, unchanged, until all count. */

@@ -5,6 +5,7 @@
 
 #include <ddp/experimental.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -245,6 +246,38 @@ inline ddp_status groups_collectives(Stage& stage) {
   return ddp_group_reduce_metrics(stage.group, &metric, 1, DDP_SUM);
 }
 
+/// One in the window, one that needs the receiver, and an all-to-all.
+inline ddp_status exchange_messages(Stage& stage) {
+  const int32_t peer = 1 - stage.rank;
+  static std::array<float, 40'000> much;
+  const ddp_tensor few = floats(stage.out, 8), many = floats(much.data(), static_cast<int64_t>(much.size()));
+  for (const ddp_tensor* tensor : {&few, &many}) {
+    if (stage.rank == 0) DDP_SCENE_TRY(ddp_group_send(stage.group, tensor, peer, 3, nullptr));
+    DDP_SCENE_TRY(stage.rank == 1 ? ddp_group_receive(stage.group, tensor, peer, 3, nullptr, nullptr)
+                                  : ddp_group_receive(stage.group, tensor, DDP_ANY_SOURCE, 4, nullptr, nullptr));
+    if (stage.rank == 1) DDP_SCENE_TRY(ddp_group_send(stage.group, tensor, peer, 4, nullptr));
+  }
+  const int64_t counts[] = {3, 5}, back[] = {stage.rank == 0 ? 3 : 5, stage.rank == 0 ? 3 : 5};
+  const ddp_tensor in = floats(stage.out, 8), out = floats(stage.out + 64, back[0] + back[1]);
+  return ddp_group_all_to_all(stage.group, &in, &out, counts, back, nullptr);
+}
+
+/// Calls that are posted, waited for in another order.
+inline ddp_status posted_calls(Stage& stage) {
+  const ddp_tensor sum = floats(stage.out, 8), all = floats(stage.out + 64, 16), note = floats(stage.out + 128, 8);
+  ddp_request* requests[3] = {};
+  ddp_status first = ddp_group_post_all_reduce(stage.group, &sum, DDP_SUM, &requests[0], nullptr);
+  if (first == DDP_OK) first = ddp_group_post_all_gather(stage.group, &note, &all, &requests[1], nullptr);
+  if (first == DDP_OK)
+    first = stage.rank == 0 ? ddp_group_post_send(stage.group, &sum, 1, 5, &requests[2], nullptr)
+                            : ddp_group_post_receive(stage.group, &note, 0, 5, &requests[2], nullptr);
+  for (int i = 2; i >= 0; --i) {
+    if (first == DDP_OK) first = ddp_request_wait(requests[i], -1, nullptr);
+  }
+  for (ddp_request* request : requests) ddp_request_destroy(request);
+  return first;
+}
+
 inline ddp_status create(Stage& stage) { return ddp_group_create(stage.place.c_str(), &stage.group_options, &stage.group); }
 
 inline void uneven(Stage& stage) {
@@ -266,6 +299,10 @@ inline const Scene kScenes[] = {
     {"collectives of a group", nothing, groups_collectives},
     {"collectives of a group, again", [](Stage& s) { must(groups_collectives(s)); }, groups_collectives},
     {"rows", nothing, rows},
+    {"first messages", nothing, exchange_messages, Scene::kConnects},
+    {"more messages", [](Stage& s) { must(exchange_messages(s)); }, exchange_messages},
+    {"first posted calls", nothing, posted_calls, Scene::kConnects},
+    {"more posted calls", [](Stage& s) { must(posted_calls(s)); }, posted_calls},
     {"a first pass", [](Stage& s) { committed(s); }, [](Stage& s) { return pass(s); }},
     {"a second pass", [](Stage& s) { committed(s), must(pass(s)); }, [](Stage& s) { return pass(s); }},
     {"a first pass by a thread",

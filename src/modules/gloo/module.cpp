@@ -98,6 +98,7 @@ int32_t seal_handshake(ddp_socket_seal* seal, char* error, int64_t capacity) {
     case ddp::gloo::Seal::Step::kDone: return DDP_SOCKET_SEAL_DONE;
     case ddp::gloo::Seal::Step::kReads: return DDP_SOCKET_SEAL_READS;
     case ddp::gloo::Seal::Step::kWrites: return DDP_SOCKET_SEAL_WRITES;
+    case ddp::gloo::Seal::Step::kExhausted: say(std::strerror(ENOMEM), error, capacity); return DDP_SOCKET_SEAL_EXHAUSTED;
     case ddp::gloo::Seal::Step::kFailed: break;
   }
   say(seal->seal->trouble(), error, capacity);
@@ -107,9 +108,9 @@ int32_t seal_handshake(ddp_socket_seal* seal, char* error, int64_t capacity) {
 int64_t moved_or_why(const ddp::gloo::Seal& seal, ssize_t moved, char* error, int64_t capacity) {
   if (moved >= 0) return moved;
   if (errno == EAGAIN) return DDP_SOCKET_SEAL_LATER;
-  const bool is_changed = errno == EPROTO;
-  say(is_changed ? seal.trouble() : std::strerror(errno), error, capacity);
-  return is_changed ? DDP_SOCKET_SEAL_CHANGED : DDP_SOCKET_SEAL_BROKEN;
+  const int why = errno;
+  say(why == EPROTO ? seal.trouble() : std::strerror(why), error, capacity);
+  return why == EPROTO ? DDP_SOCKET_SEAL_CHANGED : why == ENOMEM ? DDP_SOCKET_SEAL_NO_MEMORY : DDP_SOCKET_SEAL_BROKEN;
 }
 
 int64_t seal_read(ddp_socket_seal* seal, void* data, int64_t bytes, char* error, int64_t capacity) {

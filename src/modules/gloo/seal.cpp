@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/sslerr.h>
 #include <sys/auxv.h>
 #include <sys/socket.h>
 
@@ -170,6 +171,7 @@ Seal::Step Seal::shake_hands() noexcept {
   clear_errors();
   const int result = SSL_do_handshake(ssl_.get());
   const int error = result == 1 ? 0 : error_of(result);
+  if (error == ENOMEM) return Step::kExhausted;
   if (!flush()) return is_for_later(errno) ? Step::kWrites : Step::kFailed;
   if (result == 1 && SSL_session_reused(ssl_.get()) == 1) {
     OPENSSL_cleanse(key_.data(), key_.size());
@@ -193,10 +195,13 @@ int Seal::error_of(int result) noexcept {
     case SSL_ERROR_SYSCALL: return system != 0 ? system : ECONNRESET;
     default: break;
   }
-  const unsigned long first = ERR_peek_error(), last = ERR_peek_last_error();
-  const bool no_memory = ERR_GET_REASON(first) == ERR_R_MALLOC_FAILURE || ERR_GET_REASON(last) == ERR_R_MALLOC_FAILURE;
-  if (no_memory || last == 0) return ENOMEM;  // no error is noted if there is no memory for the note
+  const unsigned long last = ERR_peek_last_error();
+  bool is_own = last == 0;  // no error is noted if there is no memory for the note
+  for (unsigned long each = ERR_get_error(); each != 0; each = ERR_get_error())
+    is_own = is_own || ERR_FATAL_ERROR(each) != 0 || ERR_GET_REASON(each) == ERR_R_EVP_LIB;
+  if (is_own) return ENOMEM;  // OpenSSL itself failed; without memory its reason is often "internal error"
   const char* reason = ERR_reason_error_string(last);
+  if (ERR_GET_REASON(last) == SSL_R_TLSV1_ALERT_INTERNAL_ERROR) return ECONNRESET;  // the other end lacks memory
   std::snprintf(trouble_.data(), trouble_.size(), "%s", reason != nullptr ? reason : "no reason given");
   return EPROTO;
 }

@@ -34,12 +34,13 @@ class Seal {
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
 
-  enum class Step { kDone, kReads, kWrites, kFailed };
-  /// Continue, and say what the descriptor has to be ready for. kFailed: trouble() has the reason.
+  enum class Step { kDone, kReads, kWrites, kFailed, kExhausted };
+  /// Continue, and say what the descriptor has to be ready for. kFailed: trouble() has the reason. kExhausted: this process
+  /// has no memory.
   [[nodiscard]] Step shake_hands() noexcept;
 
   /// As recv() on a non-blocking socket, with errno; 0: the other side has closed. EPROTO: the bytes are not those that the
-  /// other side has sent; trouble() has the reason.
+  /// other side has sent; trouble() has the reason. ENOMEM: this process has no memory.
   [[nodiscard]] ssize_t read(void* data, size_t bytes) noexcept;
   /// As writev(). The last byte counts when all bytes before it are with the kernel, so the caller comes again until then.
   /// It comes with the bytes that did not count.
