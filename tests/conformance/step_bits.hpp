@@ -5,6 +5,7 @@
 
 #include "checkpoint/state.hpp"
 #include "model/late_values.hpp"
+#include "model/uneven.hpp"
 #include "optim/ema.hpp"
 #include "support/training.hpp"
 
@@ -18,6 +19,12 @@ inline void set_way(StepWays& ways, int way) {
   ways.in_backward = (way & kInBackward) != 0;
 }
 
+inline Ways way_of(int way) {
+  Ways ways;
+  set_way(ways, way);
+  return ways;
+}
+
 using Change = std::function<void(Ways&)>;
 using Look = std::function<void(const Training&)>;
 
@@ -26,9 +33,11 @@ struct BitTraining {
   int32_t slow = 4, frozen = -1;      // parameters with options of their own; -1: none
   std::set<int32_t> unused = {1, 7};  // in step 2, on all ranks
   double loss_scale = 1;
-  bool has_states = false;   // the bits of state, norm and counts are compared too
-  bool has_average = false;  // and those of an average
-  bool reads = false;        // values are read between steps, each when it has come; in step 1 only the next pass waits
+  bool has_states = false;                          // the bits of state, norm and counts are compared too
+  bool has_average = false;                         // and those of an average
+  bool skips = false;                               // rank 0 skips the pass of step 2
+  std::function<void(Training&, int step)> mark{};  // how all but the ordinary training mark; none: one by one
+  bool reads = false;  // values are read between steps, each when it has come; in step 1 only the next pass waits
   Look look = [](const Training&) {};
 };
 
@@ -71,7 +80,16 @@ inline std::string train_for_bits(group::Group& group, Rule rule, const Ways& wa
     world.optimizer->set_rate(0.05 / (1 + step));
     world.fill(group.rank(), step);
     if (skips && step == 1 && group.rank() == 0) world.set_grad(3, 0, std::numeric_limits<double>::infinity());
-    world.reduce(step == 2 && ways.unused == DDP_UNUSED_ALLOW ? how.unused : std::set<int32_t>{});
+    if (how.skips && step == 2 && group.rank() == 0) {
+      skip_backward(*world.model, world.stream());
+    } else {
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      if (how.mark)
+        how.mark(world, step);
+      else
+        world.mark(step == 2 && ways.unused == DDP_UNUSED_ALLOW ? how.unused : std::set<int32_t>{});
+      world.model->end_backward(world.stream());
+    }
     world.step();
     if (average) average->update(world.stream());
     if (how.reads && step % 2 == 0) all += values_as_they_come(world);
@@ -110,7 +128,9 @@ inline void expect_bits(Path path, const BitRow& row) {
         Ways ordinary = base;
         if (row.mask != 0) set_way(ordinary, 0);
         row.reference(ordinary);
-        const std::string wanted = train_for_bits(group, rule, ordinary, row.training);
+        BitTraining plain = row.training;
+        plain.mark = nullptr;
+        const std::string wanted = train_for_bits(group, rule, ordinary, plain);
         for (int way = row.skips_ordinary && path != Path::kGpu ? 1 : 0; way <= row.mask; ++way) {
           if ((way & row.mask) != way) continue;
           Ways ways = base;
@@ -193,6 +213,14 @@ inline std::string expect_one_file(Path path, const std::vector<FileWay>& saved,
   return wanted_file;
 }
 
+/// Rank 1 does not mark the first parameter, which is in the last bucket, when the others may have been updated.
+inline void expect_void_pass(Training& world, int step) {
+  const int rank = world.group.rank();
+  world.fill(rank, step + 10);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
+               {"rank 1 did not mark \"p0\""});
+}
+
 /// Both make the same steps. Before each odd one `fail(step)` makes a pass of `world` fail, which changes nothing.
 template <class Fail>
 void expect_no_trace(Training& world, Training& other, const Fail& fail) {
@@ -203,9 +231,32 @@ void expect_no_trace(Training& world, Training& other, const Fail& fail) {
       fail(step);
       expect(world.bytes() == before, "the parameters are as before the pass");
     }
-    for (Training* const each : {&world, &other}) each->train(rank, step);
+    for (Training* const each : {&world, &other}) {
+      each->train(rank, step);
+      model::wait_values(*each->model);
+    }
     expect(world.bytes() == other.bytes(), "and so is the optimizer's state, step " + std::to_string(step));
   }
+}
+
+/// On each rank, with processes alone, because threads do not die alone: `body` kills rank 1, and the error that it gives on
+/// the other ranks names it.
+inline void expect_death_of_rank_1(Path path, int size,
+                                   const std::function<std::string(group::Group&, int rank, const Folder&)>& body) {
+  if (!row_of(path).has_processes) return;
+  const Folder folder;
+  ddp_group_options options = world_options();
+  options.backend = row_of(path).asked;
+  Procs procs(size, [&](int rank, Reporter&) {
+    if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
+    const auto group = join_process_group(folder, rank, size, options);
+    const std::string text = body(*group, rank, folder);
+    expect_contains(text, "rank 1");
+  });
+  std::vector<int> left(static_cast<size_t>(size));
+  std::iota(left.begin(), left.end(), 0);
+  left.erase(left.begin() + 1);
+  expect_success_of(procs, left);
 }
 
 }  // namespace ddp::test
