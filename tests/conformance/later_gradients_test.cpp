@@ -23,7 +23,7 @@ ddp_bit_rows({.name = "bits are those of gradients that stay",
               .mask = kShard | kInBackward | kOwnValues,
               .training = {.slow = -1}});
 
-/// On rank 1 gradient p3 does not come. The mark says so there, the end everywhere.
+/// On rank 1 gradient p3 does not come. There the mark names it, and the end on all ranks.
 ddp_case_on(kEveryHostPath, a_mark_without_it_names_the_parameter) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     run_on(path, 3, [unused](group::Group& group, int rank) {

@@ -60,7 +60,7 @@ checkpoint::Parts parts_of(const Training& world) {
   return {*world.model, checkpoint::Optimizers(all)};
 }
 
-/// In step 2 a parameter of each optimizer is used by nobody.
+/// In step 2 no rank uses a parameter of each optimizer.
 template <class World>
 std::string train(group::Group& group, World& world, int first = 0, int end = kSteps) {
   for (int step = first; step < end; ++step) {

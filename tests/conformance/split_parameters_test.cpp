@@ -166,7 +166,7 @@ ddp_case_on(kThreePaths, gradients_may_move) {
     });
 }
 
-/// What is saved by ranks that own pieces of pieces is the file of one rank with one bucket, and the other way round.
+/// A save of ranks that own pieces of pieces gives the file of one rank with one bucket, and the other way round.
 ddp_case_on(kThreePaths, checkpoints_know_nothing_of_pieces) {
   std::vector<FileWay> saved;
   for (const int size : {1, 2, 4})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trainings that have the same bits: rows of options, each compared in every way of making steps with an ordinary training;
-// checkpoints that are one file, whoever writes and loads them; failed passes that leave nothing behind.
+// checkpoints that are one file, on any rank and in any way; failed passes that leave nothing behind.
 #pragma once
 
 #include "checkpoint/state.hpp"
@@ -28,7 +28,7 @@ inline Ways way_of(int way) {
 using Change = std::function<void(Ways&)>;
 using Look = std::function<void(const Training&)>;
 
-/// What is trained, and what is looked at.
+/// The training, and the results that are compared.
 struct BitTraining {
   int32_t slow = 4, frozen = -1;      // parameters with options of their own; -1: none
   std::set<int32_t> unused = {1, 7};  // in step 2, on all ranks
@@ -176,7 +176,7 @@ struct FileWay {
   Ways ways;
 };
 
-/// What is saved in each of these ways is the same file, and each of `loaded` goes on from it with the bits of the training
+/// A save in each of these ways gives the same file, and each of `loaded` goes on from it with the bits of the training
 /// that was not interrupted. Gradients are those of rank 0, so that the mean is the same on any number of ranks. Returns the
 /// file.
 inline std::string expect_one_file(Path path, const std::vector<FileWay>& saved, const std::vector<FileWay>& loaded) {

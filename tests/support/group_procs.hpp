@@ -52,7 +52,7 @@ struct HitRank {
   std::vector<std::string> texts;  // of the others
   double seconds = 0;              // until all had ended
 };
-/// Rank 1 gets `number` when all ranks have said "training"; the text that `body` gives on the others names it.
+/// Rank 1 gets `number` when all ranks have sent "training"; the text that `body` gives on the others names it.
 inline HitRank hit_rank_1(int size, const ddp_group_options& options,
                           const std::function<std::string(group::Group&, int rank, Reporter& report)>& body,
                           int number = SIGKILL) {
