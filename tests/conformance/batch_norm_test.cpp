@@ -4,10 +4,10 @@
 #include "extra/batch_norm/batch_norm.hpp"
 
 #include "conformance/pass_world.hpp"
-#include "core/float16.hpp"
 #include "support/batch_norm_oracle.hpp"
 #include "support/check.hpp"
 #include "support/group_paths.hpp"
+#include "unit/optim/oracle.hpp"
 
 constexpr int kWorldSizes[] = {1, 2, 3, 4};
 
@@ -26,26 +26,8 @@ struct Array {
     tensor.data = bytes.data();
     for (size_t i = 0; i < values.size(); ++i) set(i, values[i]);
   }
-  void set(size_t i, double value) {
-    std::byte* const to = tensor.data + i * static_cast<size_t>(dtype_size(dtype));
-    const auto single = static_cast<float>(value);
-    const uint16_t half = dtype == DDP_F16 ? double_to_half(value) : double_to_bfloat(value);
-    if (dtype == DDP_F64) std::memcpy(to, &value, 8);
-    if (dtype == DDP_F32) std::memcpy(to, &single, 4);
-    if (dtype == DDP_F16 || dtype == DDP_BF16) std::memcpy(to, &half, 2);
-  }
-  double get(size_t i) const {
-    const std::byte* const from = tensor.data + i * static_cast<size_t>(dtype_size(dtype));
-    double value = 0;
-    float single = 0;
-    uint16_t half = 0;
-    std::memcpy(&half, from, 2);
-    if (dtype == DDP_F64) std::memcpy(&value, from, 8);
-    if (dtype == DDP_F32) std::memcpy(&single, from, 4);
-    if (dtype == DDP_F64) return value;
-    if (dtype == DDP_F32) return static_cast<double>(single);
-    return static_cast<double>(dtype == DDP_F16 ? half_to_float(half) : bfloat_to_float(half));
-  }
+  void set(size_t i, double value) { set_element(dtype, tensor.data, i, value); }
+  [[nodiscard]] double get(size_t i) const { return get_element(dtype, tensor.data, i); }
 };
 
 /// One rounding to the dtype, plus what F64 sums of different order may differ by.

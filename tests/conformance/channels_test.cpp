@@ -5,8 +5,8 @@
 #include "group/channels.hpp"
 
 #include "conformance/pass_world.hpp"
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 ddp_model_options options_with(ddp_progress progress) {
   ddp_model_options options = model_options();
@@ -132,9 +132,7 @@ std::string train(group::Group& group, const Ways& ways, bool together) {
 
 ddp_ranks_case_on(kEveryHostPath, run_on, steps_have_the_bits_of_models_that_train_alone, 2, 3) {
   for (int way = 0; way < 8; ++way) {
-    Ways ways;
-    ways.shard = (way & 1) != 0;
-    ways.in_backward = (way & 2) != 0;
+    Ways ways = way_of(way);
     ways.max_norm = (way & 4) != 0 ? 3 : 0;
     ways.unused = DDP_UNUSED_ERROR;
     expect(train(group, ways, true) == train(group, ways, false), "the same bits, way " + std::to_string(way));
@@ -241,13 +239,11 @@ ddp_case_on(kEveryHostPath, a_model_that_is_destroyed_in_its_pass_is_named) {
 }
 
 void a_killed_rank_is_named(ddp_backend backend) {
-  const Folder folder;
   ddp_group_options options = world_options();
   options.backend = backend;
-  Procs procs(3, [&](int rank, Reporter& report) {
-    const auto group = join_process_group(folder, rank, 3, options);
-    PassWorld first(*group, Memory::kOwned), second(*group, Memory::kPrivate);
-    try {
+  hit_rank_1(3, options, [](group::Group& group, int rank, Reporter& report) {
+    PassWorld first(group, Memory::kOwned), second(group, Memory::kPrivate);
+    return expect_error(DDP_ERROR_PEER_FAILED, [&] {
       for (int pass = 0;; ++pass) {
         first.model->begin_backward(DDP_PASS_REDUCE);
         second.model->begin_backward(DDP_PASS_REDUCE);
@@ -257,18 +253,8 @@ void a_killed_rank_is_named(ddp_backend backend) {
         second.model->end_backward();
         if (pass == 5) report.say("training");
       }
-    } catch (const Error& error) {
-      expect_equal(static_cast<int>(error.status()), static_cast<int>(DDP_ERROR_PEER_FAILED), error.text());
-      return error.text();
-    }
+    });
   });
-  for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "training");
-  procs.signal(1, SIGKILL);
-  for (const int rank : {0, 2}) {
-    const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0, result.describe());
-    expect_contains(result.text, "rank 1");
-  }
 }
 
 ddp_case(a_killed_rank_is_named_over_shared_memory) { a_killed_rank_is_named(DDP_BACKEND_SHM); }

@@ -2,126 +2,45 @@
 // A rule of the program gives the bits of the built-in rule with the same formula, wherever and however its steps are made;
 // its state is saved and sharded as theirs; and a step in which it fails on one rank is taken back on all.
 
-#include "checkpoint/state.hpp"
+#include "conformance/step_bits.hpp"
 #include "model/uneven.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
-constexpr int kSteps = 3;
-constexpr double kScale = 1024;
-
-std::string describe(const Ways& ways, Rule rule) {
-  return "rule " + std::to_string(static_cast<int>(rule)) + (ways.shard ? ", shard" : "") +
-         (ways.in_backward ? ", in_backward" : "");
+BitRow custom_row(const char* name, const std::vector<int>& sizes, const Change& change, const Paths& paths = kThreePaths) {
+  return {.name = name,
+          .paths = paths,
+          .sizes = sizes,
+          .rules = {Rule::kSgd, Rule::kMomentum, Rule::kAdamW},
+          .change = [change](Ways& ways) { ways.custom = true, change(ways); },
+          .reference = [](Ways& ways) { ways.custom = ways.whole_tensors = false; },
+          .training = {.frozen = 5}};
 }
-
-/// The parameters after some steps; in step 2 no rank uses two parameters. `scale`: of the loss.
-std::string train(group::Group& group, Rule rule, const Ways& ways, double scale = 1) {
-  Training world(group, rule, ways);
-  world.optimizer->set_parameter_options(4, 0.2, 0.5);
-  world.optimizer->set_parameter_options(5, 0, 0);
-  if (scale != 1) {
-    ddp_loss_scale_options options = optim::default_loss_scale_options();
-    options.initial = scale;
-    options.interval = 0;
-    world.optimizer->set_loss_scale(options);
-  }
-  for (int step = 0; step < kSteps; ++step) {
-    world.optimizer->set_rate(0.05 / (1 + step));
-    world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
-    world.optimizer->step();
-  }
-  expect_equal(world.optimizer->step_count(), int64_t{kSteps}, "steps");
-  expect_same_everywhere(group, world.bytes(), "the model");
-  if (ways.whole_tensors) {
-    expect(world.own.whole, "slices are whole parameters");
-    if (!ways.shard) expect_equal(world.own.largest.load(), int64_t{20'000}, "the largest slice");
-  }
-  return world.bytes();
+BitRow scaled_row() {
+  BitRow row = custom_row("a rule sees gradients without the loss scale", {2},
+                          [](Ways& ways) { ways.nonfinite = DDP_NONFINITE_SKIP; });
+  row.training.loss_scale = 1024;
+  return row;
 }
-
-void expect_bits_of_the_built_in(Path path, const Ways& base, const std::vector<int>& sizes, double scale = 1) {
-  for (const int size : sizes)
-    run_on(path, size, [&](group::Group& group, int) {
-      for (const Rule rule : {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
-        Ways built_in = base;
-        built_in.custom = built_in.whole_tensors = false;
-        const std::string wanted = train(group, rule, built_in, scale);
-        for (int way = 0; way < 4; ++way) {
-          Ways ways = base;
-          ways.custom = true;
-          ways.shard = (way & 1) != 0;
-          ways.in_backward = (way & 2) != 0;
-          expect(train(group, rule, ways, scale) == wanted,
-                 "the bits of " + describe(ways, rule) + ", size " + std::to_string(size));
-        }
-      }
-    });
+BitRow own_row() {
+  BitRow row =
+      custom_row("rules that are not built in do not depend on the way", {3}, [](Ways& ways) { ways.max_norm = 2; });
+  row.rules = {Rule::kLion, Rule::kAdagrad};
+  row.reference = [](Ways&) {};
+  return row;
 }
+void use_masters(Ways& ways) { ways.dtype = DDP_BF16, ways.master_weights = true, ways.clip_value = 0.01; }
 
-ddp_case_on(kThreePaths, a_rule_gives_the_bits_of_the_built_in_one) {
-  Ways ways;
-  ways.values_in_group = path == Path::kShm;
-  expect_bits_of_the_built_in(path, ways, {1, 2, 3, 4});
-}
-
-ddp_case_on(kThreePaths, a_lane_and_private_gradients_give_the_same_bits) {
-  Ways ways;
-  ways.progress = DDP_PROGRESS_THREAD;
-  ways.owned_grads = false;
-  ways.undo = false;
-  expect_bits_of_the_built_in(path, ways, {3});
-}
-
-ddp_case_on(kThreePaths, a_rule_sees_clipped_gradients) {
-  Ways ways;
-  ways.max_norm = 3;
-  ways.clip_value = 0.01;
-  expect_bits_of_the_built_in(path, ways, {3});
-}
-
-ddp_case_on(kThreePaths, a_rule_sees_gradients_without_the_loss_scale) {
-  Ways ways;
-  ways.nonfinite = DDP_NONFINITE_SKIP;
-  expect_bits_of_the_built_in(path, ways, {2}, kScale);
-}
-
-ddp_case_on(kThreePaths, sixteen_bits_and_master_weights_have_the_same_bits) {
-  for (const bool masters : {false, true}) {
-    Ways ways;
-    ways.dtype = DDP_BF16;
-    ways.master_weights = masters;
-    ways.clip_value = masters ? 0.01 : 0;
-    expect_bits_of_the_built_in(path, ways, {3});
-  }
-}
-
-ddp_case_on(kThreePaths, whole_tensors_have_the_same_bits) {
-  for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-    Ways ways;
-    ways.whole_tensors = true;
-    ways.dtype = dtype;
-    ways.master_weights = dtype == DDP_BF16;
-    ways.clip_value = 0.01;
-    expect_bits_of_the_built_in(path, ways, {3});
-  }
-}
-
-ddp_ranks_case_on(kThreePaths, run_on, rules_that_are_not_built_in_do_not_depend_on_the_way, 3) {
-  for (const Rule rule : {Rule::kLion, Rule::kAdagrad}) {
-    std::string wanted;
-    for (int way = 0; way < 4; ++way) {
-      Ways ways;
-      ways.custom = true;
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
-      ways.max_norm = 2;
-      const std::string got = train(group, rule, ways);
-      if (way == 0) wanted = got;
-      expect(got == wanted, "the bits of " + describe(ways, rule));
-    }
-  }
-}
+ddp_bit_rows(custom_row("a rule has the bits of the built-in one", {1, 2, 3, 4}, [](Ways&) {}, {Path::kLocal, Path::kGloo}),
+             custom_row("in library memory", {1, 2, 3, 4}, [](Ways& ways) { ways.values_in_group = true; }, {Path::kShm}),
+             custom_row("a lane and private gradients", {3},
+                        [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.owned_grads = ways.undo = false; }),
+             custom_row("a rule sees clipped gradients", {3}, [](Ways& ways) { ways.max_norm = 3, ways.clip_value = 0.01; }),
+             scaled_row(), custom_row("16 bits", {3}, [](Ways& ways) { ways.dtype = DDP_BF16; }),
+             custom_row("16 bits and master weights", {3}, use_masters),
+             custom_row("whole tensors", {3}, [](Ways& ways) { ways.whole_tensors = true, ways.clip_value = 0.01; }),
+             custom_row("whole tensors and master weights", {3},
+                        [](Ways& ways) { use_masters(ways), ways.whole_tensors = true; }),
+             own_row());
 
 /// In step 2 the rule fails on one rank, in its second call. Then the step is made again, and nothing is left of the first
 /// attempt.
@@ -129,10 +48,8 @@ ddp_case_on(kThreePaths, a_failure_on_one_rank_is_that_of_all) {
   for (const auto end : {OwnRule::End::kReturns, OwnRule::End::kThrows})
     for (int way = 1; way < 4; ++way)
       run_on(path, 3, [end, way](group::Group& group, int rank) {
-        Ways ways;
+        Ways ways = way_of(way);
         ways.custom = true;
-        ways.shard = (way & 1) != 0;
-        ways.in_backward = (way & 2) != 0;
         ways.values_in_group = way == 3;
         Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, Ways{});
         for (int step = 0; step < 4; ++step) {
@@ -196,22 +113,12 @@ ddp_case_on(kThreePaths, a_void_pass_is_taken_back) {
       ways.in_backward = true;
       ways.shard = shard;
       ways.unused = DDP_UNUSED_ERROR;
-      Training world(group, Rule::kAdamW, ways);
-      for (int step = 0; step < 3; ++step) {
-        const std::string before = world.bytes();
-        world.fill(rank, step);
-        if (step == 1) {
-          if (rank == 2) world.own.fails_at = world.own.calls + 1;  // a rule that fails in a pass that is void anyway
-          expect_error(DDP_ERROR_INVALID_STATE,
-                       [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
-                       {"rank 1 did not mark \"p0\""});
-          expect(world.bytes() == before, "the parameters are as before the pass");
-          world.own.fails_at = -1;
-          continue;
-        }
-        world.reduce();
-        world.optimizer->step();
-      }
+      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+      expect_no_trace(world, other, [&](int step) {
+        if (rank == 2) world.own.fails_at = world.own.calls + 1;  // a rule that fails in a pass that is void anyway
+        expect_void_pass(world, step);
+        world.own.fails_at = -1;
+      });
       expect_same_everywhere(group, world.bytes(), "the model");
     });
 }
@@ -237,11 +144,8 @@ ddp_ranks_case_on(kThreePaths, run_on, a_joined_rank_hears_of_a_failure, 3) {
   expect_same_everywhere(group, world.bytes(), "the model");
 }
 
-/// Gradients are those of rank 0, so that the mean is the same on any number of ranks.
 ddp_case_on(kThreePaths, its_state_is_saved_and_loads_on_any_number_of_ranks) {
   for (const bool masters : {false, true}) {
-    const Folder folder;
-    const std::string file = folder.path() + "/model";
     const auto ways_of = [&](bool shard, bool whole) {
       Ways ways;
       ways.custom = true;
@@ -251,48 +155,13 @@ ddp_case_on(kThreePaths, its_state_is_saved_and_loads_on_any_number_of_ranks) {
       if (masters) ways.dtype = DDP_BF16;
       return ways;
     };
-    const auto write = [&](int size, bool shard, bool whole = false) {
-      run_on(path, size, [&](group::Group& group, int) {
-        Training world(group, Rule::kAdamW, ways_of(shard, whole));
-        for (int step = 0; step < 3; ++step) {
-          world.train(0, step);
-        }
-        checkpoint::save_file("save", {*world.model, world.optimizer.get()}, {3, 7},
-                              file + std::to_string(size) +
-                                  (whole   ? "w"
-                                   : shard ? "s"
-                                           : "o"),
-                              std::nullopt);
-      });
-    };
-    write(1, false);
-    write(4, true);
-    write(4, true, true);
-    expect(read_file(file + "4s") == read_file(file + "1o"), "the same file, whoever wrote it");
-    expect(read_file(file + "4w") == read_file(file + "1o"), "the same file, whoever owns what");
-    expect(read_file(file + "1o").find("p6.exp_avg_sq") != std::string::npos, "the names of the state");
-    const auto go_on = [&](int size, bool shard, bool whole = false) {
-      const std::string result = folder.path() + "/result";
-      run_on(path, size, [&](group::Group& group, int rank) {
-        Training world(group, Rule::kAdamW, ways_of(shard, whole));
-        (void)checkpoint::load_file("load", {*world.model, world.optimizer.get()}, file + "4s", std::nullopt);
-        for (int step = 3; step < 5; ++step) {
-          world.train(0, step);
-        }
-        expect_same_everywhere(group, world.bytes(), "the model");
-        if (rank == 0) std::ofstream(result, std::ios::binary) << world.bytes();
-        Training lion(group, Rule::kLion, ways_of(shard, whole));
-        expect_error(DDP_ERROR_MISMATCH,
-                     [&] {
-                       (void)checkpoint::load_file("load", {*lion.model, lion.optimizer.get()}, file + "4s", std::nullopt);
-                     },
-                     {"exp_avg"});
-      });
-      return read_file(result);
-    };
-    const std::string ordinary = go_on(1, false);
-    expect(
-        !ordinary.empty() && go_on(2, true) == ordinary && go_on(4, true, true) == ordinary && go_on(4, false) == ordinary,
-        "the same bits after loading");
+    const Ways plain = ways_of(false, false), sharded = ways_of(true, false), whole = ways_of(true, true);
+    const std::string file =
+        expect_one_file(path, {{1, plain}, {4, whole}, {4, sharded}}, {{1, plain}, {2, sharded}, {4, whole}, {4, plain}});
+    expect(file.find("p6.exp_avg_sq") != std::string::npos, "the names of the state");
+    run_on(path, 2, [&](group::Group& group, int) {
+      Training lion(group, Rule::kLion, sharded);
+      expect_error(DDP_ERROR_MISMATCH, [&] { load_bytes({*lion.model, lion.optimizer.get()}, file); }, {"exp_avg"});
+    });
   }
 }

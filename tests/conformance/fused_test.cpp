@@ -3,117 +3,64 @@
 // memory; a pass that fails takes nothing with it; memory is divided. The ordinary optimizer is held to a float64 oracle in
 // unit/optim/optimizer_test.cpp.
 
+#include "conformance/hook_world.hpp"
+#include "conformance/step_bits.hpp"
 #include "model/uneven.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
-
-constexpr int kSteps = 4;
-
-/// Parameters, state, norm and counts after some steps; in step 2 no rank uses two parameters if that is allowed, and step 1
-/// is left out if a gradient that is not finite is.
-std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  Training world(group, rule, ways);
-  world.optimizer->set_parameter_options(4, 0.2, 0.5);
-  world.optimizer->set_parameter_options(5, 0, 0);
-  const bool skips = ways.nonfinite == DDP_NONFINITE_SKIP;
-  for (int step = 0; step < kSteps; ++step) {
-    world.optimizer->set_rate(0.05 / (1 + step));
-    world.fill(group.rank(), step);
-    if (skips && step == 1 && group.rank() == 0) world.set_grad(3, 0, std::numeric_limits<double>::infinity());
-    world.reduce(step == 2 && ways.unused == DDP_UNUSED_ALLOW ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
-    world.step();
-  }
-  expect_equal(world.optimizer->step_count(), int64_t{skips ? kSteps - 1 : kSteps}, "steps");
-  expect_equal(world.optimizer->skipped_count(), int64_t{skips ? 1 : 0}, "skipped");
-  expect_same_everywhere(group, world.bytes(), "the model");
-  std::string all = world.bytes() + world.state() + std::to_string(world.optimizer->grad_norm());
-  for (const auto& [key, value] : world.optimizer->state_fields()) all += key + "=" + value + " ";
-  return all;
-}
 
 /// Of the step after the pass in host memory.
-void expect_bits_of_the_ordinary_step(Path path, const Ways& base, const std::vector<int>& sizes = {1, 2, 3, 4},
-                                      const std::vector<Rule>& rules = {Rule::kSgd, Rule::kMomentum, Rule::kAdamW}) {
-  for (const int size : sizes)
-    run_on(path, size, [&](group::Group& group, int) {
-      for (const Rule rule : rules) {
-        Ways ordinary = base;
-        ordinary.values_in_group = false;
-        ordinary.home = Home::kHost;
-        const std::string wanted = train(group, rule, ordinary);
-        for (int way = path == Path::kGpu ? 0 : 1; way < 4; ++way) {
-          Ways ways = base;
-          ways.shard = (way & 1) != 0;
-          ways.in_backward = (way & 2) != 0;
-          expect(train(group, rule, ways) == wanted, "the bits of rule " + std::to_string(static_cast<int>(rule)) +
-                                                         ", way " + std::to_string(way) + ", size " + std::to_string(size));
-        }
-      }
-    });
+BitRow fused_row(const char* name, const Paths& paths, const Change& change) {
+  return {name,
+          paths,
+          {1, 2, 3, 4},
+          {Rule::kSgd, Rule::kMomentum, Rule::kAdamW},
+          change,
+          [](Ways& ways) { ways.values_in_group = false, ways.home = Home::kHost; },
+          kShard | kInBackward,
+          {.frozen = 5, .has_states = true},
+          true};
 }
 
-/// Each of them in every way of making steps.
-struct BitCase {
-  const char* name;
-  Paths paths;
-  void (*change)(Ways& ways);
-};
-const Paths kThreeAndGpus = {Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu};
-const BitCase kBitCases[] = {
-    {"plain", kEveryPath, [](Ways&) {}},
-    {"parameters in library memory are written directly", kThreePaths, [](Ways& ways) { ways.values_in_group = true; }},
-    {"gradients in private memory", kThreeAndGpus, [](Ways& ways) { ways.owned_grads = false; }},
-    {"a lane of its own", kThreeAndGpus,
-     [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.values_in_group = true; }},
-    {"clipping", kThreeAndGpus, [](Ways& ways) { ways.max_norm = 3, ways.clip_value = 0.01, ways.values_in_group = true; }},
-    // A hook reduces a copy of each bucket, so no part sees the slices while they are added up.
-    {"clipping behind a hook", kThreePaths,
-     [](Ways& ways) {
-       ways.max_norm = 3;
-       ways.hook = parts::Hook{parts::Hook::Kind::kCallback, "mean", cpu::ReduceRule::kAsItIs,
-                               [](parts::HookBucket& bucket) { bucket.all_reduce(bucket.contents(), bucket.reduce()); }};
-     }},
-    {"master weights", kThreeAndGpus, [](Ways& ways) { ways.dtype = DDP_BF16, ways.master_weights = true; }},
-};
+/// It takes part in the step and its work afterwards, wherever its tensors are.
+BitRow skipping_row() {
+  BitRow row = fused_row("a rank that skips a pass takes part in its step", kThreeAndGpus, [](Ways&) {});
+  row.sizes = {2};
+  row.rules = {Rule::kAdamW};
+  row.training.skips = true;
+  return row;
+}
+
+ddp_bit_rows(skipping_row(), fused_row("every way has the bits of the ordinary step", kEveryPath, [](Ways&) {}),
+             fused_row("parameters in library memory are written directly", kThreePaths,
+                       [](Ways& ways) { ways.values_in_group = true; }),
+             fused_row("gradients in private memory", kThreeAndGpus, [](Ways& ways) { ways.owned_grads = false; }),
+             fused_row("a lane of its own", kThreeAndGpus,
+                       [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.values_in_group = true; }),
+             fused_row("clipping", kThreeAndGpus,
+                       [](Ways& ways) { ways.max_norm = 3, ways.clip_value = 0.01, ways.values_in_group = true; }),
+             // A hook reduces a copy of each bucket, so no part sees the slices while they are added up.
+             fused_row("clipping behind a hook", kThreePaths,
+                       [](Ways& ways) { ways.max_norm = 3, ways.hook = callback(average); }),
+             fused_row("master weights", kThreeAndGpus,
+                       [](Ways& ways) { ways.dtype = DDP_BF16, ways.master_weights = true; }));
 
 /// A model of all types, with what makes a step wait, decide or scale; on GPUs also with some tensors in host memory, which
 /// makes other buckets and so other slices.
 ddp_case_on(kThreeAndGpus, models_of_all_types_have_the_same_bits_in_every_way) {
-  for (const Home home : {Home::kOfPath, Home::kBoth}) {
-    if (home == Home::kBoth && path != Path::kGpu) continue;
-    for (int policy = 0; policy < 5; ++policy) {
-      Ways ways = mixed_ways(home);
-      ways.master_weights = policy == 1 || policy == 3;
-      ways.clip_value = policy == 1 ? 5 : 0;
-      ways.max_norm = policy == 2 || policy == 3 ? 40 : 0;
-      ways.nonfinite = policy == 3 || policy == 4 ? DDP_NONFINITE_SKIP : DDP_NONFINITE_KEEP;
-      ways.unused = policy == 4 ? DDP_UNUSED_ALLOW : DDP_UNUSED_ERROR;
-      const std::vector<int> ranks = home == Home::kBoth ? std::vector<int>{2} : std::vector<int>{2, 4};
-      expect_bits_of_the_ordinary_step(path, ways, ranks, {Rule::kNesterov, Rule::kAdamW});
+  for (const Home home : {Home::kOfPath, Home::kBoth})
+    for (int policy = 0; policy < 5 && (home == Home::kOfPath || path == Path::kGpu); ++policy) {
+      BitRow row = fused_row("all types", {}, [=](Ways& ways) {
+        ways = mixed_ways(home);
+        ways.master_weights = policy == 1 || policy == 3;
+        ways.clip_value = policy == 1 ? 5 : 0;
+        ways.max_norm = policy == 2 || policy == 3 ? 40 : 0;
+        ways.nonfinite = policy == 3 || policy == 4 ? DDP_NONFINITE_SKIP : DDP_NONFINITE_KEEP;
+        ways.unused = policy == 4 ? DDP_UNUSED_ALLOW : DDP_UNUSED_ERROR;
+      });
+      row.sizes = home == Home::kBoth ? std::vector<int>{2} : std::vector<int>{2, 4};
+      row.rules = {Rule::kNesterov, Rule::kAdamW};
+      expect_bits(path, row);
     }
-  }
-}
-
-/// Of the step and its work afterwards, wherever the skipping rank's tensors are.
-ddp_ranks_case_on(kThreeAndGpus, run_on, a_rank_that_skips_a_pass_takes_part_in_its_step, 2) {
-  for (int way = 0; way < 4; ++way) {
-    Ways ways, plain;
-    ways.shard = (way & 1) != 0;
-    ways.in_backward = (way & 2) != 0;
-    plain.home = Home::kHost;
-    Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
-    for (int step = 0; step < kSteps; ++step) {
-      for (Training* const each : {&world, &other}) {
-        each->fill(rank, step);
-        if (step == 2 && rank == 0)
-          skip_backward(*each->model, each->stream());
-        else
-          each->reduce();
-        each->step();
-      }
-      expect(world.bytes() == other.bytes(), "way " + std::to_string(way) + ", step " + std::to_string(step));
-    }
-  }
 }
 
 /// Staged gradients are sent with half the bytes, also where only slices are wanted.
@@ -172,9 +119,7 @@ ddp_ranks_case_on(kThreeAndGpus, run_on, a_clipped_step_is_that_of_gradients_sca
 
 ddp_case_on(kThreeAndGpus, state_is_divided_among_the_ranks) {
   run_on(path, 4, [](group::Group& group, int) {
-    Ways ways;
-    ways.shard = true;
-    Training world(group, Rule::kAdamW, ways);
+    Training world(group, Rule::kAdamW, way_of(kShard));
     int64_t total = 0;
     int64_t own = 0;
     for (const model::StateTensor& each : world.optimizer->state_tensors()) {
@@ -207,7 +152,7 @@ void run_each_model(Path path, const std::function<void(group::Group&, int, cons
 }
 
 ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
-  run_each_model(path, [](group::Group& group, int rank, const Ways& base) {
+  run_each_model(path, [](group::Group& group, int, const Ways& base) {
     Ways ways = base, plain = base;
     ways.in_backward = true;
     ways.unused = plain.unused = DDP_UNUSED_ERROR;
@@ -215,23 +160,7 @@ ddp_case_on(kEveryPath, a_void_pass_is_taken_back_everywhere) {
     plain.home = Home::kHost;
     plain.shard = false;
     Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
-    for (int step = 0; step < 5; ++step) {
-      const bool fails = step == 1 || step == 3;
-      const std::string before = world.bytes();
-      world.fill(rank, step);
-      if (fails) {
-        // The last bucket misses a gradient on one rank, when the first ones have been updated.
-        expect_error(DDP_ERROR_INVALID_STATE,
-                     [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); },
-                     {"rank 1 did not mark \"p0\""});
-        expect(world.bytes() == before, "the parameters are as before the pass");
-        continue;
-      }
-      world.reduce();
-      world.step();
-      other.train(rank, step);
-      expect(world.bytes() == other.bytes(), "the moments are as before the failed pass too");
-    }
+    expect_no_trace(world, other, [&](int step) { expect_void_pass(world, step); });
   });
 }
 
@@ -266,9 +195,7 @@ ddp_case_on(kThreeAndGpus, gradients_that_are_not_finite_are_met_alike) {
 }
 
 ddp_ranks_case_on(kThreeAndGpus, run_on, a_loss_scale_adapts_alike_and_leaves_the_bits, 2) {
-  Ways ways;
-  ways.shard = true;
-  Training world(group, Rule::kAdamW, ways);
+  Training world(group, Rule::kAdamW, way_of(kShard));
   Ways on_host;
   on_host.home = Home::kHost;
   Training plain(group, Rule::kAdamW, on_host);
@@ -293,9 +220,7 @@ ddp_ranks_case_on(kThreeAndGpus, run_on, a_loss_scale_adapts_alike_and_leaves_th
 }
 
 ddp_ranks_case_on(kThreeAndGpus, run_on, steps_and_passes_must_alternate_with_in_backward, 2) {
-  Ways ways;
-  ways.in_backward = true;
-  Training world(group, Rule::kSgd, ways);
+  Training world(group, Rule::kSgd, way_of(kInBackward));
   world.pass(rank, 0);
   expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->begin_backward(DDP_PASS_REDUCE); }, {"ddp_optimizer_step"});
   world.step();
@@ -315,49 +240,23 @@ ddp_case_on(kThreePaths, ranks_that_shard_differently_are_told) {
   if (path == Path::kGloo) return;  // every other transport reduces to slices, and its stamp has that
   run_at(path, 2, [](const std::string& place, const ddp_group_options& options, int rank) {
     const auto group = group::Group::create(place.c_str(), options);
-    Ways ways;
-    ways.shard = rank == 0;
-    Training world(*group, Rule::kSgd, ways);
+    Training world(*group, Rule::kSgd, way_of(rank == 0 ? kShard : 0));
     (void)expect_error(DDP_ERROR_DIFFERENT_CALLS, [&] {
-      for (int step = 0; step < 3; ++step) {
-        world.train(rank, step);
-      }
+      for (int step = 0; step < 3; ++step) world.train(rank, step);
     });
   });
 }
 
 /// Rank 1 dies between its pass and its step, when the others wait for its slices.
 ddp_case_on(kThreePaths, a_rank_that_dies_before_it_publishes_is_named) {
-  if (path == Path::kLocal) return;  // threads do not die alone
-  const Folder folder;
-  ddp_group_options options = world_options();
-  options.backend = path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO;
-  Procs procs(3, [&](int rank, Reporter&) {
-    const auto group = join_process_group(folder, rank, 3, options);
-    Ways ways;
-    ways.shard = true;
-    Training world(*group, Rule::kAdamW, ways);
-    const std::string text = expect_error(DDP_ERROR_PEER_FAILED,
-                                          [&] {
-                                            for (int step = 0; step < 10; ++step) {
-                                              world.pass(rank, step);
-                                              if (rank == 1 && step == 3) (void)raise(SIGKILL);
-                                              world.step();
-                                            }
-                                          },
-                                          {"rank 1"});
-    return text;
+  expect_death_of_rank_1(path, 3, [](group::Group& group, int rank, const Folder&) {
+    Training world(group, Rule::kAdamW, way_of(kShard));
+    return expect_error(DDP_ERROR_PEER_FAILED, [&] {
+      for (int step = 0; step < 10; ++step) {
+        world.pass(rank, step);
+        if (rank == 1 && step == 3) (void)raise(SIGKILL);
+        world.step();
+      }
+    });
   });
-  expect_success_of(procs, {0, 2});
 }
-
-[[maybe_unused]] const bool bit_cases_are_listed = [] {
-  for (const BitCase& each : kBitCases)
-    list_on_paths(__FILE__, each.paths, std::string("every way gives the bits of the ordinary step: ") + each.name,
-                  [&each](Path path) {
-                    Ways ways;
-                    each.change(ways);
-                    expect_bits_of_the_ordinary_step(path, ways);
-                  });
-  return true;
-}();

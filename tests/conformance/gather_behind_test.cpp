@@ -2,8 +2,8 @@
 // Between hosts the values of a sharded step within the pass are sent after the reduction of their bucket, while gradients
 // of later buckets are still to come. fused_test.cpp holds the bits.
 
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 constexpr int32_t kFirst = 6;  // it and each later parameter are buckets of their own, in which every rank owns something
 
@@ -50,31 +50,24 @@ ddp_ranks_case_on(kBetweenHosts, run_on, a_bucket_is_updated_while_the_pass_is_o
 }
 
 /// Buckets that need direct exchanges of several segments.
-ddp_ranks_case_on(kBetweenHosts, run_on, large_buckets_have_the_bits_of_the_ordinary_step, 4) {
-  const auto train = [&](bool divided) {
-    Ways ways;
-    ways.shard = ways.in_backward = divided;
-    ways.unused = DDP_UNUSED_ERROR;
-    ways.shapes = {7, 1'300'000, 700'000, 900};
-    ways.bucket_bytes = int64_t{3} << 20;
-    Training world(group, Rule::kAdamW, ways);
-    for (int step = 0; step < 3; ++step) {
-      world.train(rank, step);
-    }
-    return world.bytes();
-  };
-  expect(train(true) == train(false), "the bits");
-}
+ddp_bit_rows({.name = "large buckets have the bits of the ordinary step",
+              .paths = kBetweenHosts,
+              .sizes = {4},
+              .change =
+                  [](Ways& ways) {
+                    ways.shard = ways.in_backward = true;
+                    ways.unused = DDP_UNUSED_ERROR;
+                    ways.shapes = {7, 1'300'000, 700'000, 900};
+                    ways.bucket_bytes = int64_t{3} << 20;
+                  },
+              .reference = [](Ways& ways) { set_way(ways, 0); },
+              .mask = 0,
+              .training = {.slow = -1}});
 
 /// Rank 1 dies when values of the first buckets have been given.
 ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
-  const Folder folder;
-  ddp_group_options options = world_options();
-  options.backend = path == Path::kHosts ? DDP_BACKEND_AUTO : DDP_BACKEND_GLOO;
-  Procs procs(4, [&](int rank, Reporter&) {
-    if (path == Path::kHosts) setenv("DDP_TEST_HOST", std::to_string(rank / 2).c_str(), 1);
-    const auto group = join_process_group(folder, rank, 4, options);
-    Training world(*group, Rule::kMomentum, in_backward());
+  expect_death_of_rank_1(path, 4, [](group::Group& group, int rank, const Folder&) {
+    Training world(group, Rule::kMomentum, in_backward());
     return expect_error(DDP_ERROR_PEER_FAILED, [&] {
       for (int step = 0; step < 10; ++step) {
         world.fill(rank, step);
@@ -89,9 +82,4 @@ ddp_case_on(kBetweenHosts, a_rank_that_dies_behind_a_bucket_is_named) {
       }
     });
   });
-  for (const int rank : {0, 2, 3}) {
-    const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-    expect_contains(result.text, "rank 1");
-  }
 }

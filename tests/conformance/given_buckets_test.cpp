@@ -1,39 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buckets that the program gives: the bits of the library's own plan in every way of making a step, on every transport;
 // where the gradients are; a bucket of more gradients than are announced at once.
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
-constexpr int kSteps = 3;
+BitRow given_row(const char* name, const std::vector<int>& sizes, const Change& change) {
+  return {.name = name,
+          .sizes = sizes,
+          .change = change,
+          .reference = [](Ways& ways) { ways.buckets.clear(); },
+          .mask = kShard | kInBackward | kOwnedGrads | kOwnValues,
+          .training = {.slow = -1, .unused = {4}}};
+}
+void give_buckets(Ways& ways) { ways.buckets = {6, 0, 2, -1, 1, 7, 5, -1, 4, 3}; }
 
-std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  Training world(group, rule, ways);
-  for (int step = 0; step < kSteps; ++step) {
-    world.pass(group.rank(), step, step == 1 ? std::set<int32_t>{4} : std::set<int32_t>{});
-    world.optimizer->step();
-  }
-  std::string all = world.bytes();
-  expect_same_everywhere(group, all, "the model");
-  return all;
+/// More than kMostPieces, from the last gradient to the first.
+void give_one_bucket(Ways& ways) {
+  ways.shapes = std::vector<int64_t>(kMostPieces + 700, 3);
+  ways.buckets.resize(ways.shapes.size());
+  std::iota(ways.buckets.rbegin(), ways.buckets.rend(), 0);
+}
+BitRow row_of_many() {
+  BitRow row = given_row("a bucket of many gradients", {2}, give_one_bucket);
+  row.rules = {Rule::kMomentum};
+  row.mask = 0;
+  return row;
 }
 
-ddp_ranks_case_on(kThreePaths, run_on, every_way_gives_the_bits_of_the_librarys_plan, 1, 2, 3) {
-  for (const ddp_dtype dtype : {DDP_F32, DDP_BF16}) {
-    Ways plain;
-    plain.dtype = dtype;
-    plain.master_weights = dtype == DDP_BF16;
-    const std::string wanted = train(group, Rule::kAdamW, plain);
-    for (int way = 0; way < 16; ++way) {
-      Ways given = plain;
-      given.buckets = {6, 0, 2, -1, 1, 7, 5, -1, 4, 3};
-      given.shard = (way & 1) != 0;
-      given.in_backward = (way & 2) != 0;
-      given.owned_grads = (way & 4) != 0;
-      given.own_values = (way & 8) != 0;
-      expect(train(group, Rule::kAdamW, given) == wanted, "way " + std::to_string(way));
-    }
-  }
-}
+ddp_bit_rows(given_row("every way has the bits of the library's plan", {1, 2, 3}, give_buckets),
+             given_row("16 bits do too", {1, 2, 3},
+                       [](Ways& ways) { give_buckets(ways), ways.dtype = DDP_BF16, ways.master_weights = true; }),
+             row_of_many());
 
 void expect_packed(const Parameters& table, const std::vector<int32_t>& bucket) {
   const auto address = [&](int32_t index) { return reinterpret_cast<uintptr_t>(table.parameter(index).grad.data); };
@@ -54,16 +51,8 @@ ddp_ranks_case_on(kThreePaths, run_on, gradients_of_a_bucket_follow_each_other, 
   world.pass(rank, 0);
 }
 
-/// More than kMostPieces.
-ddp_ranks_case_on(kThreePaths, run_on, a_bucket_of_many_gradients, 2) {
-  Ways plain, given;
-  plain.shapes = given.shapes = std::vector<int64_t>(kMostPieces + 700, 3);
-  std::vector<int32_t> all(plain.shapes.size());
-  for (size_t p = 0; p < all.size(); ++p) all[p] = static_cast<int32_t>(all.size() - 1 - p);
-  given.buckets = all;
-  {
-    Training world(group, Rule::kSgd, given);
-    expect_packed(world.model->table(), all);
-  }
-  expect(train(group, Rule::kMomentum, given) == train(group, Rule::kMomentum, plain), "the bits");
+ddp_ranks_case_on(kThreePaths, run_on, so_do_those_of_a_bucket_of_many, 2) {
+  Ways ways;
+  give_one_bucket(ways);
+  expect_packed(Training(group, Rule::kSgd, ways).model->table(), ways.buckets);
 }

@@ -2,46 +2,20 @@
 // DDP_GUARD_VALUES=1: values that come late have the bits of the ordinary path, a wait gives access to them, and a program
 // that reads or writes one before ends by a fault. What libddp itself reads is waited for.
 
-#include "model/late_values.hpp"
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 constexpr int32_t kLarge = 6;  // of kFusedShapes: some pages
 constexpr int32_t kSmall = 0;  // less than a page
 
-Ways ways_of(bool late, bool own_values) {
-  Ways ways;
-  ways.shard = true;
-  ways.late_values = late;
-  ways.own_values = own_values;
-  return ways;
+BitRow guarded_row(const char* name, bool own_values) {
+  return {.name = name,
+          .change = [own_values](Ways& ways) { ways.shard = ways.late_values = true, ways.own_values = own_values; },
+          .reference = [](Ways& ways) { ways.late_values = false; },
+          .mask = 0,
+          .training = {.slow = -1, .unused = {kLarge}, .reads = true}};
 }
-
-std::string train(Training& world, int rank) {
-  std::string all;
-  for (int step = 0; step < 3; ++step) {
-    world.pass(rank, step, step == 1 ? std::set<int32_t>{kLarge} : std::set<int32_t>{});
-    world.optimizer->step();
-    for (int32_t p = 0; p < world.model->table().parameter_count(); ++p) {
-      model::wait_value(*world.model, p);
-      all += world.bytes_of(p);
-    }
-    world.pass(rank, 10 + step);  // only the pass has waited for its values
-    world.optimizer->step();
-    all += std::to_string(world.model->replicas().hash());
-  }
-  return all;
-}
-
-ddp_case_on(kThreePaths, guarded_values_have_the_same_bits) {
-  for (const bool own_values : {false, true})
-    run_on(path, 3, [own_values](group::Group& group, int rank) {
-      Training plain(group, Rule::kAdamW, ways_of(false, own_values));
-      Training late(group, Rule::kAdamW, ways_of(true, own_values));
-      const std::string wanted = train(plain, rank);
-      expect(train(late, rank) == wanted, "the bits of the ordinary path");
-    });
-}
+ddp_bit_rows(guarded_row("guarded values have the same bits", false), guarded_row("also those that libddp keeps", true));
 
 /// What a program does that has forgotten to wait, in a process of its own.
 void expect_fault(const std::function<void()>& use) {
@@ -59,7 +33,9 @@ void expect_fault(const std::function<void()>& use) {
 ddp_case_on(kThreePaths, a_missing_wait_faults) {
   if (path == Path::kLocal) return;  // the ranks are threads, and a fork has the pages of all
   run_on(path, 2, [](group::Group& group, int rank) {
-    Training world(group, Rule::kAdamW, ways_of(true, false));
+    Ways ways;
+    ways.shard = ways.late_values = true;
+    Training world(group, Rule::kAdamW, ways);
     for (int step = 0; step < 2; ++step) {
       world.train(rank, step);
       volatile std::byte* const middle = world.values[kLarge] + 40'000;

@@ -2,93 +2,39 @@
 // Values that come after their step have the bits of the ordinary path, on every path. What reads values waits by itself:
 // one rank makes its step only when the others have seen that their values have not come. A rank that dies in a gather
 // breaks the group.
-#include "model/late_values.hpp"
-
-#include "checkpoint/state.hpp"
-#include "optim/ema.hpp"
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
-
-constexpr int kSteps = 4;
-const auto kParameters = static_cast<int32_t>(kFusedShapes.size());
 
 Ways late_ways() {
-  Ways ways;
-  ways.shard = true;
+  Ways ways = way_of(kShard);
   ways.late_values = true;
   return ways;
 }
 
-/// A forward of a program: each parameter is waited for before it is read.
-std::string read_in_order(Training& world) {
-  std::string all;
-  for (int32_t p = 0; p < kParameters; ++p) {
-    model::wait_value(*world.model, p);
-    expect(model::value_is_ready(*world.model, p), "it has come");
-    all += world.bytes_of(p);
-  }
-  return all;
+/// The values after each step; in step 2 no rank uses two parameters.
+BitRow late_row(const char* name, const Paths& paths, const Change& change,
+                const std::vector<Rule>& rules = {Rule::kMomentum, Rule::kAdamW}, const std::vector<int>& sizes = {3}) {
+  return {.name = name,
+          .paths = paths,
+          .sizes = sizes,
+          .rules = rules,
+          .change = [change](Ways& ways) { ways = late_ways(), change(ways); },
+          .reference = [](Ways& ways) { ways.shard = ways.late_values = ways.own_values = ways.values_in_group = false; },
+          .mask = 0,
+          .training = {.slow = -1, .reads = true}};
 }
 
-/// The values after each step. In step 2 no rank uses two parameters.
-std::string train(group::Group& group, Rule rule, const Ways& ways) {
-  Training world(group, rule, ways);
-  std::string all;
-  for (int step = 0; step < kSteps; ++step) {
-    world.optimizer->set_rate(0.05 / (1 + step));
-    world.pass(group.rank(), step, step == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
-    world.optimizer->step();
-    all += read_in_order(world);
-  }
-  expect_same_everywhere(group, all, "the model");
-  return all;
-}
-
-void expect_bits(Path path, const std::vector<Rule>& rules, const std::function<void(Ways&)>& change,
-                 const std::vector<int>& sizes = {3}) {
-  for (const int size : sizes)
-    run_on(path, size, [&](group::Group& group, int) {
-      for (const Rule rule : rules) {
-        Ways late = late_ways();
-        change(late);
-        Ways ordinary = late;
-        ordinary.shard = ordinary.late_values = ordinary.own_values = ordinary.values_in_group = false;
-        expect(train(group, rule, late) == train(group, rule, ordinary), "the bits of the ordinary path, rule " +
-                                                                             std::to_string(static_cast<int>(rule)) +
-                                                                             ", size " + std::to_string(size));
-      }
-    });
-}
-
-const std::vector<Rule> kRules = {Rule::kMomentum, Rule::kAdamW};
-
-ddp_case_on(kEveryHostPath, late_values_have_the_bits_of_the_ordinary_step) {
-  expect_bits(path, kRules, [](Ways&) {}, {1, 2, 3, 4});
-}
-ddp_case_on(kEveryHostPath, in_memory_of_the_library_too) {
-  expect_bits(path, kRules, [](Ways& ways) { ways.own_values = true; });
-  expect_bits(path, kRules, [](Ways& ways) { ways.values_in_group = true; });
-}
-ddp_case_on(kThreePaths, with_a_thread_and_private_gradients_too) {
-  expect_bits(path, kRules, [](Ways& ways) {
-    ways.progress = DDP_PROGRESS_THREAD;
-    ways.owned_grads = false;
-  });
-}
-ddp_case_on(kThreePaths, with_master_weights_and_clipping_too) {
-  expect_bits(path, kRules, [](Ways& ways) {
-    ways.dtype = DDP_BF16;
-    ways.master_weights = true;
-    ways.max_norm = 3;
-  });
-}
-ddp_case_on(kThreePaths, with_rules_of_the_program_too) {
-  for (const bool whole : {false, true})
-    expect_bits(path, {Rule::kLion}, [whole](Ways& ways) {
-      ways.custom = true;
-      ways.whole_tensors = whole;
-    });
-}
+ddp_bit_rows(late_row("late values have the bits of the ordinary step", kEveryHostPath, [](Ways&) {},
+                      {Rule::kMomentum, Rule::kAdamW}, {1, 2, 3, 4}),
+             late_row("that libddp keeps", kEveryHostPath, [](Ways& ways) { ways.own_values = true; }),
+             late_row("in library memory", kEveryHostPath, [](Ways& ways) { ways.values_in_group = true; }),
+             late_row("with a thread and private gradients", kThreePaths,
+                      [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.owned_grads = false; }),
+             late_row("with master weights and clipping", kThreePaths,
+                      [](Ways& ways) { ways.dtype = DDP_BF16, ways.master_weights = true, ways.max_norm = 3; }),
+             late_row("with a rule of the program", kThreePaths, [](Ways& ways) { ways.custom = true; }, {Rule::kLion}),
+             late_row("with one of whole tensors", kThreePaths, [](Ways& ways) { ways.custom = ways.whole_tensors = true; },
+                      {Rule::kLion}));
 
 /// Rank 1 makes its step once the others know that their values have not come.
 template <class Read>
@@ -153,51 +99,24 @@ ddp_case_on(kThreePaths, the_next_pass_waits) {
 
 checkpoint::Parts parts_of(Training& world) { return {*world.model, checkpoint::Optimizers({world.optimizer.get()})}; }
 
-std::string save(Training& world) {
-  std::string file;
-  checkpoint::save_stream(
-      "save", parts_of(world), {1, 2},
-      [&](const void* data, int64_t bytes) {
-        file.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
-        return 0;
-      },
-      std::nullopt);
-  return file;
-}
-
 ddp_case_on(kThreePaths, a_save_waits) {
-  expect_that_it_waits(path, [](group::Group&, Training& world) { return save(world); });
+  expect_that_it_waits(path, [](group::Group&, Training& world) { return saved_bytes(parts_of(world)); });
 }
 
 ddp_ranks_case_on(kThreePaths, run_on, a_load_waits_and_is_not_overwritten, 3) {
   Training world(group, Rule::kAdamW, late_ways());
   world.train(rank, 0);
-  const std::string file = save(world);
+  const std::string file = saved_bytes(parts_of(world));
   const std::string then = world.bytes();
   world.pass(rank, 1);
-  step_late(group, world, [&] {
-    size_t at = 0;
-    static_cast<void>(checkpoint::load_stream(
-        "load", parts_of(world),
-        [&](void* data, int64_t bytes) -> int64_t {
-          const size_t count = std::min(static_cast<size_t>(bytes), file.size() - at);
-          std::memcpy(data, file.data() + at, count);
-          at += count;
-          return static_cast<int64_t>(count);
-        },
-        std::nullopt));
-  });
+  step_late(group, world, [&] { load_bytes(parts_of(world), file); });
   expect(world.bytes() == then, "the values of the file");
   expect_same_everywhere(group, world.bytes(), "the model");
 }
 
 /// The optimizer and the model go while values are still to come: memory is not touched afterwards.
 ddp_ranks_case_on(kThreePaths, run_on, what_is_destroyed_waits, 3) {
-  Training ordinary(group, Rule::kAdamW, [] {
-    Ways ways = late_ways();
-    ways.late_values = false;
-    return ways;
-  }());
+  Training ordinary(group, Rule::kAdamW, way_of(kShard));
   Training world(group, Rule::kAdamW, late_ways());
   for (Training* const each : {&ordinary, &world}) each->pass(rank, 0);
   ordinary.optimizer->step();
@@ -211,17 +130,8 @@ ddp_ranks_case_on(kThreePaths, run_on, what_is_destroyed_waits, 3) {
 ddp_ranks_case_on(kThreePaths, run_on, a_void_pass_leaves_the_values, 3) {
   Ways ways = late_ways();
   ways.unused = DDP_UNUSED_ERROR;
-  Training world(group, Rule::kAdamW, ways);
-  world.train(rank, 0);
-  world.fill(rank, 1);
-  static_cast<void>(expect_error(DDP_ERROR_INVALID_STATE,
-                                 [&] { world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); }));
-  Training other(group, Rule::kAdamW, ways);
-  other.train(rank, 0);
-  for (Training* const each : {&world, &other}) {
-    each->train(rank, 2);
-  }
-  expect(read_in_order(world) == read_in_order(other), "the bits of a run without the void pass");
+  Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
+  expect_no_trace(world, other, [&](int step) { expect_void_pass(world, step); });
 }
 
 /// A rule that fails on one rank: nothing was given, and the next step is right.
@@ -230,14 +140,14 @@ ddp_ranks_case_on(kThreePaths, run_on, a_rule_that_fails_gives_nothing, 3) {
   ways.custom = true;
   Training world(group, Rule::kMomentum, ways);
   world.train(rank, 0);
-  const std::string before = read_in_order(world);
+  const std::string before = values_as_they_come(world);
   world.pass(rank, 1);
   if (rank == 1) world.own.fails_at = world.own.calls.load();
   static_cast<void>(expect_error(DDP_ERROR_CALLBACK, [&] { world.optimizer->step(); }));
-  expect(read_in_order(world) == before, "the values of before");
+  expect(values_as_they_come(world) == before, "the values of before");
   world.own.fails_at = -1;
   world.train(rank, 2);
-  expect_same_everywhere(group, read_in_order(world), "the model");
+  expect_same_everywhere(group, values_as_they_come(world), "the model");
 }
 
 /// Two models whose gathers share the lane, and an optimizer that is not sharded.
@@ -248,10 +158,8 @@ ddp_ranks_case_on(kThreePaths, run_on, several_optimizers_and_models_are_in_no_w
   ways.steppers[0].shard = ways.steppers[0].late_values = true;
   Training world(group, ways);
   Training second(group, Rule::kAdamW, late_ways());
-  Ways plain = late_ways();
-  plain.late_values = false;
-  Training second_apart(group, Rule::kAdamW, plain);
-  for (int step = 0; step < kSteps; ++step) {
+  Training second_apart(group, Rule::kAdamW, way_of(kShard));
+  for (int step = 0; step < 4; ++step) {
     apart.train(rank, step);
     second_apart.train(rank, step);
     world.train(rank, step);
@@ -284,20 +192,15 @@ ddp_ranks_case_on(kThreePaths, run_on, steps_wait_for_their_own_values_alone, 2)
 }
 
 ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
-  if (path == Path::kLocal) return;  // threads do not die alone
-  const Folder folder;
-  ddp_group_options options = world_options();
-  options.backend = path == Path::kShm ? DDP_BACKEND_SHM : DDP_BACKEND_GLOO;
-  Procs procs(3, [&](int rank, Reporter&) {
-    const auto group = join_process_group(folder, rank, 3, options);
-    Training world(*group, Rule::kAdamW, late_ways());
+  expect_death_of_rank_1(path, 3, [](group::Group& group, int rank, const Folder& folder) {
+    Training world(group, Rule::kAdamW, late_ways());
     for (int step = 0; step < 3; ++step) {
       world.train(rank, step);
       model::wait_values(*world.model);
     }
     world.pass(rank, 3);
     if (rank != 1) world.optimizer->step();  // does not wait
-    group->barrier();
+    group.barrier();
     // The barrier, which a death also ends.
     const auto left = [&](int who) { return folder.path() + "/left-" + std::to_string(who); };
     std::ofstream(left(rank)).close();
@@ -305,10 +208,9 @@ ddp_case_on(kThreePaths, a_death_in_a_gather_breaks_the_group) {
       wait_until([&] { return std::filesystem::exists(left(0)) && std::filesystem::exists(left(2)); });
       (void)raise(SIGKILL);
     }
-    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); }, {"rank 1"});
+    const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] { model::wait_value(*world.model, 0); });
     model::end_values(*world.model);
     expect(!world.model->values().is_whole(), "the parameters are changed in part");
     return text;
   });
-  expect_success_of(procs, {0, 2});
 }

@@ -2,6 +2,7 @@
 // Parameters whose gradient comes later: the bits of gradients that are there from the start, in every way to make a step;
 // and nothing is read or written where there is no memory (support/training.hpp gives gradients pages that end the
 // program when they are touched outside of their pass).
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
 #include "support/parts_world.hpp"
 
@@ -15,28 +16,14 @@ Ways later_ways() {
   return ways;
 }
 
-ddp_case_on(kEveryHostPath, bits_are_those_of_gradients_that_stay) {
-  for (int way = 0; way < 8; ++way)
-    run_on(path, 3, [way](group::Group& group, int rank) {
-      Ways ways = later_ways(), plain = later_ways();
-      for (Ways* const each : {&ways, &plain}) {
-        each->shard = (way & 1) != 0;
-        each->in_backward = (way & 2) != 0;
-        each->own_values = (way & 4) != 0;
-      }
-      plain.later_grads = false;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, plain);
-      for (int step = 0; step < kSteps; ++step) {
-        world.train(rank, step);
-        world.take_grads_back();
-        world.model->gradients().zero();  // there is no gradient, so nothing is written
-        other.train(rank, step);
-        expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
-      }
-    });
-}
+ddp_bit_rows({.name = "bits are those of gradients that stay",
+              .paths = kEveryHostPath,
+              .change = [](Ways& ways) { ways = later_ways(); },
+              .reference = [](Ways& ways) { ways.later_grads = false; },
+              .mask = kShard | kInBackward | kOwnValues,
+              .training = {.slow = -1}});
 
-/// On rank 1 gradient p3 does not come. The mark says so there, the end everywhere.
+/// On rank 1 gradient p3 does not come. There the mark names it, and the end on all ranks.
 ddp_case_on(kEveryHostPath, a_mark_without_it_names_the_parameter) {
   for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
     run_on(path, 3, [unused](group::Group& group, int rank) {
@@ -76,10 +63,9 @@ ddp_case_on(kEveryHostPath, an_abandoned_pass_needs_none) {
   for (int way = 0; way < 4; ++way)
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways = later_ways();
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
+      set_way(ways, way);
       Training world(group, Rule::kMomentum, ways), smooth(group, Rule::kMomentum, ways);
-      for (int step = 0; step < kSteps; ++step) {
+      expect_no_trace(world, smooth, [&](int step) {
         if (rank == 1) {
           world.model->begin_backward(DDP_PASS_REDUCE);
           abandon_backward(*world.model, "no memory");
@@ -87,10 +73,7 @@ ddp_case_on(kEveryHostPath, an_abandoned_pass_needs_none) {
           expect_error(DDP_ERROR_INVALID_STATE, [&] { world.pass(rank, step); }, {"no memory"});
         }
         world.take_grads_back();
-        world.train(rank, step);
-        smooth.train(rank, step);
-        expect(world.bytes() == smooth.bytes(), "the bits of a run without it");
-      }
+      });
     });
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A load between a pass and its step: afterwards everything is as in a new process that loads the same file, whatever the
 // optimizer's way of stepping, and the step that the pass may have made is forgotten.
-#include "checkpoint/state.hpp"
 #include "conformance/powersgd_world.hpp"
-#include "optim/ema.hpp"
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 struct Trained {
   Training world;
@@ -14,38 +12,21 @@ struct Trained {
     ema = std::make_shared<optim::Ema>(world.model, std::vector<double>{0.5});
     world.model->replicas().keep_equal(world.optimizer);
     world.model->replicas().keep_equal(ema);
-    if (dynamic_scale) {
-      ddp_loss_scale_options options = optim::default_loss_scale_options();
-      options.initial = 4;
-      options.interval = 2;
-      world.optimizer->set_loss_scale(options);
-    }
+    if (dynamic_scale) world.set_loss_scale(4, 2);
   }
   void step(int rank, int number) {
     world.pass(rank, number, number % 3 == 2 ? std::set<int32_t>{1, 7} : std::set<int32_t>{});
     world.optimizer->step();
     ema->update();
   }
-  [[nodiscard]] checkpoint::Parts parts() { return {*world.model, world.optimizer.get(), ema.get()}; }
-  /// All contents of a checkpoint, as its bytes; on rank 0.
-  [[nodiscard]] std::string saved(bool with_optimizer = true) {
-    std::string bytes;
-    const auto push = [&](const void* data, int64_t count) {
-      return bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)), 0;
-    };
-    checkpoint::save_stream("save", with_optimizer ? parts() : checkpoint::Parts{*world.model}, {1, 2}, push, std::nullopt);
-    return bytes;
+  [[nodiscard]] checkpoint::Parts parts(bool with_optimizer = true) {
+    if (!with_optimizer) return {*world.model};
+    return {*world.model, world.optimizer.get(), ema.get()};
   }
+  /// All contents of a checkpoint, as its bytes; on rank 0.
+  [[nodiscard]] std::string saved(bool with_optimizer = true) { return saved_bytes(parts(with_optimizer)); }
   void load(const std::string& bytes, checkpoint::LoadMode mode = {}, bool with_optimizer = true) {
-    size_t at = 0;
-    const auto pull = [&](void* data, int64_t capacity) {
-      const size_t now = std::min(static_cast<size_t>(capacity), bytes.size() - at);
-      std::memcpy(data, bytes.data() + at, now);
-      at += now;
-      return static_cast<int64_t>(now);
-    };
-    (void)checkpoint::load_stream("load", with_optimizer ? parts() : checkpoint::Parts{*world.model}, pull, std::nullopt,
-                                  mode);
+    load_bytes(parts(with_optimizer), bytes, mode);
   }
 };
 
@@ -59,9 +40,7 @@ struct Case {
 std::vector<Case> cases_of(int way) {
   std::vector<Case> all;
   const auto add = [&](const char* name, auto change, Rule rule = Rule::kAdamW, bool scale = false) {
-    Ways ways;
-    ways.shard = (way & 1) != 0;
-    ways.in_backward = (way & 2) != 0;
+    Ways ways = way_of(way);
     change(ways);
     all.push_back({name, ways, rule, scale});
   };
@@ -115,9 +94,7 @@ ddp_case(a_load_after_an_unstepped_pass_is_that_of_a_new_process) {
 /// The step that a pass made is in the file that is written before ddp_optimizer_step, with its count.
 ddp_ranks_case(run_groups, a_file_written_before_the_step_holds_all_of_it, 2) {
   for (const bool shard : {false, true}) {
-    Ways ways;
-    ways.shard = shard;
-    ways.in_backward = true;
+    Ways ways = way_of(kInBackward | (shard ? kShard : 0));
     Trained early(group, Rule::kAdamW, ways), late(group, Rule::kAdamW, ways);
     for (int step = 0; step < 3; ++step) {
       early.world.pass(rank, step);
@@ -166,9 +143,7 @@ ddp_case(a_load_that_fails_forgets_nothing) {
 ddp_ranks_case(run_groups, values_that_are_loaded_alone_have_new_master_weights, 2) {
   for (int way = 0; way < 4; ++way)
     for (const bool partial : {false, true}) {
-      Ways ways;
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
+      Ways ways = way_of(way);
       ways.master_weights = true;
       ways.dtype = DDP_BF16;
       Trained old(group, Rule::kSgd, ways);
@@ -200,9 +175,7 @@ ddp_ranks_case(run_groups, values_that_are_loaded_alone_have_new_master_weights,
 }
 
 ddp_ranks_case(run_groups, a_model_without_its_optimizer_loads_after_a_pass, 2) {
-  Ways ways;
-  ways.in_backward = true;
-  Trained world(group, Rule::kAdamW, ways);
+  Trained world(group, Rule::kAdamW, way_of(kInBackward));
   const std::string before = world.world.bytes();
   const std::string file = world.saved(false);
   world.world.pass(rank, 0);
@@ -218,9 +191,7 @@ ddp_ranks_case(run_groups, a_model_without_its_optimizer_loads_after_a_pass, 2) 
 /// Without undo a void pass leaves half a step; only a load makes the model usable again.
 ddp_ranks_case(run_groups, half_a_step_is_not_trained_on, 2) {
   for (const bool shard : {false, true}) {
-    Ways ways;
-    ways.in_backward = true;
-    ways.shard = shard;
+    Ways ways = way_of(kInBackward | (shard ? kShard : 0));
     ways.undo = false;
     ways.unused = DDP_UNUSED_ERROR;
     Trained world(group, Rule::kAdamW, ways);
@@ -230,9 +201,7 @@ ddp_ranks_case(run_groups, half_a_step_is_not_trained_on, 2) {
     }
     const std::string file = world.saved();
     const std::string before = world.world.bytes();
-    world.world.fill(rank, 2);
-    (void)expect_error(DDP_ERROR_INVALID_STATE,
-                       [&] { world.world.reduce({}, rank == 1 ? std::set<int32_t>{0} : std::set<int32_t>{}); });
+    expect_void_pass(world.world, 2);
     expect(world.world.bytes() != before, "some buckets were updated");
     expect_error(DDP_ERROR_INVALID_STATE, [&] { world.world.model->begin_backward(DDP_PASS_REDUCE); },
                  {"load a checkpoint"});

@@ -169,51 +169,38 @@ ddp_group_options options_of(ddp_backend backend) {
   return options;
 }
 
-/// Rank 1 of 4 gets `number` in the middle of training; the others must name it.
-void hit_rank_1(ddp_backend backend, int number, ddp_status status, double limit_seconds) {
-  const Folder folder;
+/// Rank 1 of 4, in the middle of training: the others name it soon, with one text.
+void hit_in_training(ddp_backend backend, int number, double limit_seconds) {
   ddp_group_options options = options_of(backend);
   options.heartbeat_ms = 50;
   options.dead_after_ms = number == SIGSTOP ? 600 : 10'000;
-  Procs procs(4, [&](int rank, Reporter& report) {
-    const auto group = join_process_group(folder, rank, 4, options);
-    PassWorld world(*group, Memory::kOwned);
-    try {
-      for (int pass = 0;; ++pass) {
-        world.reduce();
-        if (pass == 5) report.say("training");
-      }
-    } catch (const Error& error) {
-      if (error.status() != status) throw;
-      expect_contains(error.text(), "rank 1");
-      const std::string again = expect_error(status, [&] { group->barrier(); });
-      expect(again == error.text(), "the first cause is repeated");
-      return error.text();
-    }
-  });
-  for (int rank = 0; rank < 4; ++rank) procs.wait_for(rank, "training");
-  const int64_t hit = os::now_ns();
-  procs.signal(1, number);
-  std::string text;
-  for (const int rank : {0, 2, 3}) {
-    const ProcResult& result = procs.wait_one(rank);
-    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
-    expect(text.empty() || text == result.text, "the same cause on all ranks: " + text + " / " + result.text);
-    text = result.text;
-  }
-  const double seconds = static_cast<double>(os::now_ns() - hit) * 1e-9;
-  expect(seconds < limit_seconds, "told within " + std::to_string(seconds) + " s");
-  if (number == SIGSTOP) procs.signal(1, SIGKILL);
+  const HitRank hit = hit_rank_1(
+      4, options,
+      [](group::Group& group, int, Reporter& report) {
+        PassWorld world(group, Memory::kOwned);
+        const std::string text = expect_error(DDP_ERROR_PEER_FAILED, [&] {
+          for (int pass = 0;; ++pass) {
+            world.reduce();
+            if (pass == 5) report.say("training");
+          }
+        });
+        expect(text == expect_error(DDP_ERROR_PEER_FAILED, [&] { group.barrier(); }), "the first cause is repeated");
+        return text;
+      },
+      number);
+  for (const std::string& text : hit.texts)
+    expect(text == hit.texts.front(), "the same cause on all ranks: " + text + " / " + hit.texts.front());
+  expect(hit.seconds < limit_seconds, "told within " + std::to_string(hit.seconds) + " s");
 }
 
 ddp_case(a_killed_rank_is_named_over_shared_memory) {
-  for (int i = 0; i < 5; ++i) hit_rank_1(DDP_BACKEND_SHM, SIGKILL, DDP_ERROR_PEER_FAILED, 1.0 + 2.0);
+  for (int i = 0; i < 5; ++i) hit_in_training(DDP_BACKEND_SHM, SIGKILL, 1.0 + 2.0);
 }
 ddp_case(a_killed_rank_is_named_over_gloo) {
   if (!has_gloo()) return;
-  for (int i = 0; i < 5; ++i) hit_rank_1(DDP_BACKEND_GLOO, SIGKILL, DDP_ERROR_PEER_FAILED, 1.0 + 2.0);
+  for (int i = 0; i < 5; ++i) hit_in_training(DDP_BACKEND_GLOO, SIGKILL, 1.0 + 2.0);
 }
-ddp_case(a_stopped_rank_is_named_over_shared_memory) { hit_rank_1(DDP_BACKEND_SHM, SIGSTOP, DDP_ERROR_PEER_FAILED, 5.0); }
+ddp_case(a_stopped_rank_is_named_over_shared_memory) { hit_in_training(DDP_BACKEND_SHM, SIGSTOP, 5.0); }
 
 ddp_case(the_process_makes_a_new_group_after_a_failure) {
   const Folder folder;

@@ -3,8 +3,8 @@
 // are refused or missing.
 #include <complex>
 
+#include "conformance/step_bits.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 struct Range {
   int32_t index;
@@ -35,46 +35,28 @@ void mark(model::Model& model, const Range& each) {
   each.count == 0 ? model.pass().mark_ready(each.index) : model.pass().mark_range_ready(each.index, each.first, each.count);
 }
 
-ddp_case_on(kThreePaths, ranges_in_any_order_give_the_bits_of_whole_marks) {
-  for (int way = 0; way < 4; ++way)
-    run_on(path, 3, [way](group::Group& group, int rank) {
-      Ways ways;
-      ways.shard = (way & 1) != 0;
-      ways.in_backward = (way & 2) != 0;
-      ways.unused = DDP_UNUSED_ERROR;
-      Training world(group, Rule::kAdamW, ways), other(group, Rule::kAdamW, ways);
-      for (int step = 0; step < 4; ++step) {
-        world.fill(rank, step);
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        for (const Range& each : random_marks(static_cast<unsigned>(rank * 10 + step))) mark(*world.model, each);
-        world.model->end_backward();
-        world.optimizer->step();
-        other.train(rank, step);
-        expect(world.bytes() == other.bytes(), "the bits, way " + std::to_string(way));
-      }
-    });
+/// By some threads.
+void mark_ranges(Training& world, int step, size_t threads) {
+  const std::vector<Range> marks = random_marks(static_cast<unsigned>(world.group.rank() * 10 + step));
+  std::vector<std::thread> others;
+  const auto mark_some = [&](size_t from) {
+    for (size_t i = from; i < marks.size(); i += threads) mark(*world.model, marks[i]);
+  };
+  for (size_t t = 1; t < threads; ++t) others.emplace_back(mark_some, t);
+  mark_some(0);
+  for (std::thread& each : others) each.join();
 }
 
-ddp_ranks_case_on(kThreePaths, run_on, ranges_come_from_several_threads, 2) {
-  Ways ways;
-  ways.progress = DDP_PROGRESS_THREAD;
-  Training world(group, Rule::kMomentum, ways), other(group, Rule::kMomentum, Ways{});
-  for (int step = 0; step < 3; ++step) {
-    world.fill(rank, step);
-    const std::vector<Range> marks = random_marks(static_cast<unsigned>(rank * 10 + step));
-    world.model->begin_backward(DDP_PASS_REDUCE);
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < 3; ++t)
-      threads.emplace_back([&, t] {
-        for (size_t i = t; i < marks.size(); i += 3) mark(*world.model, marks[i]);
-      });
-    for (std::thread& thread : threads) thread.join();
-    world.model->end_backward();
-    world.optimizer->step();
-    other.train(rank, step);
-    expect(world.bytes() == other.bytes(), "the bits");
-  }
-}
+ddp_bit_rows({.name = "ranges in any order give the bits of whole marks",
+              .change = [](Ways& ways) { ways.unused = DDP_UNUSED_ERROR; },
+              .training = {.slow = -1, .mark = [](Training& world, int step) { mark_ranges(world, step, 1); }}},
+             {.name = "ranges come from several threads",
+              .sizes = {2},
+              .rules = {Rule::kMomentum},
+              .change = [](Ways& ways) { ways.progress = DDP_PROGRESS_THREAD, ways.unused = DDP_UNUSED_ERROR; },
+              .reference = [](Ways& ways) { ways.progress = DDP_PROGRESS_CALLER; },
+              .mask = 0,
+              .training = {.slow = -1, .mark = [](Training& world, int step) { mark_ranges(world, step, 3); }}});
 
 ddp_ranks_case_on(kThreePaths, run_on, what_is_wrong_is_refused_and_marks_nothing, 2) {
   Ways ways;

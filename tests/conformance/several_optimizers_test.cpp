@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model with several optimizers has the bits of several models with one optimizer each, on every path, wherever the steps
 // are made; a void pass and a gradient that is not finite concern all of them; their states are saved and loaded together.
-#include "checkpoint/state.hpp"
+#include "conformance/step_bits.hpp"
 #include "model/uneven.hpp"
 #include "support/check.hpp"
-#include "support/training.hpp"
 
 constexpr int kSteps = 4;
 
@@ -61,7 +60,7 @@ checkpoint::Parts parts_of(const Training& world) {
   return {*world.model, checkpoint::Optimizers(all)};
 }
 
-/// In step 2 a parameter of each optimizer is used by nobody.
+/// In step 2 no rank uses a parameter of each optimizer.
 template <class World>
 std::string train(group::Group& group, World& world, int first = 0, int end = kSteps) {
   for (int step = first; step < end; ++step) {
@@ -98,11 +97,11 @@ ddp_case_on(kEveryPath, each_optimizer_has_the_bits_of_a_model_of_its_own) {
   expect_bits_of_models_apart(path, {1, 3}, all, [](Ways&) {});
 }
 
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), values_of_the_library_have_the_same_bits) {
+ddp_case_on(kThreeAndGpus, values_of_the_library_have_the_same_bits) {
   expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) { ways.own_values = true; });
 }
 
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_lane_and_private_gradients_have_the_same_bits) {
+ddp_case_on(kThreeAndGpus, a_lane_and_private_gradients_have_the_same_bits) {
   expect_bits_of_models_apart(path, {2}, kSomeWays, [](Ways& ways) {
     ways.progress = DDP_PROGRESS_THREAD;
     ways.owned_grads = false;
@@ -117,12 +116,12 @@ ddp_case_on(kEveryHostPath, a_rule_for_whole_tensors_has_the_same_bits) {
 }
 
 /// The norm is that of the optimizer's own parameters, and the other one still steps in the pass.
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), clipping_is_by_the_norm_of_the_own_parameters) {
+ddp_case_on(kThreeAndGpus, clipping_is_by_the_norm_of_the_own_parameters) {
   expect_bits_of_models_apart(path, {1, 3}, kSomeWays, [](Ways& ways) { ways.steppers[0].max_norm = 3; });
 }
 
 /// On a GPU one optimizer divides sums in its step, while the gradients of the other one are means, or sums until its step.
-ddp_case_on((Paths{Path::kGpu}), sums_are_divided_by_the_own_step) {
+ddp_case_on(Paths{Path::kGpu}, sums_are_divided_by_the_own_step) {
   for (const int way : {1, 2, 3})
     expect_bits_of_models_apart(path, {2}, {0}, [way](Ways& ways) {
       ways.steppers[0].divide_in_step = (way & 1) != 0;
@@ -130,8 +129,7 @@ ddp_case_on((Paths{Path::kGpu}), sums_are_divided_by_the_own_step) {
     });
 }
 
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
-            three_optimizers_take_turns_in_the_list_of_parameters) {
+ddp_case_on(kThreeAndGpus, three_optimizers_take_turns_in_the_list_of_parameters) {
   expect_bits_of_models_apart(path, {3}, kSomeWays, [](Ways& ways) {
     ways.steppers[0].parameters = {0, 3, 6};
     ways.steppers.emplace_back(Rule::kAdamW, std::vector<int32_t>{1, 4, 7}, ways.steppers[1].in_backward,
@@ -140,8 +138,7 @@ ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
   });
 }
 
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
-            an_optimizer_steps_in_the_pass_while_another_one_waits) {
+ddp_case_on(kThreeAndGpus, an_optimizer_steps_in_the_pass_while_another_one_waits) {
   run_on(path, 2, [](group::Group& group, int rank) {
     Ways ways = ways_of(2 + 8);
     ways.steppers[0].max_norm = 3;
@@ -159,7 +156,7 @@ ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}),
 }
 
 /// All optimizers that have stepped in it take their steps back.
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_void_pass_is_taken_back_by_all) {
+ddp_case_on(kThreeAndGpus, a_void_pass_is_taken_back_by_all) {
   run_on(path, 3, [](group::Group& group, int rank) {
     for (const int way : {2 + 8, 1 + 2 + 8, 1 + 2 + 4 + 8, 1 + 4}) {
       Ways ways = ways_of(way);
@@ -184,16 +181,13 @@ ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_void_p
   });
 }
 
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_loss_scale_is_that_of_the_model) {
+ddp_case_on(kThreeAndGpus, a_loss_scale_is_that_of_the_model) {
   for (const int way : {0, 1, 1 + 4, 2 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
       Ways ways = ways_of(way);
       Apart apart(group, ways);
       Training world(group, ways);
-      ddp_loss_scale_options scale = optim::default_loss_scale_options();
-      scale.initial = 256;
-      scale.interval = 2;
-      world.optimizers[1]->set_loss_scale(scale);
+      world.set_loss_scale(256, 2, 1);
       double now = 256;
       for (int step = 0; step < 6; ++step) {
         for (const auto& each : world.optimizers) expect_equal(each->loss_scale(), now, "the scale of each optimizer");
@@ -229,7 +223,7 @@ ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), a_loss_s
 }
 
 /// The norm over all gradients, of slices and of whole ones, and with it a clipped step.
-ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), norms_of_the_model_are_over_all_optimizers) {
+ddp_case_on(kThreeAndGpus, norms_of_the_model_are_over_all_optimizers) {
   run_on(path, 3, [](group::Group& group, int rank) {
     Ways on_host = ways_of(0);
     on_host.home = Home::kHost;
@@ -264,52 +258,29 @@ ddp_case_on((Paths{Path::kLocal, Path::kShm, Path::kGloo, Path::kGpu}), norms_of
 ddp_case_on(kThreePaths, states_are_saved_and_loaded_together) {
   for (const int way : {0, 1, 1 + 4, 1 + 2 + 4 + 8})
     run_on(path, 3, [way](group::Group& group, int rank) {
-      std::string file;
-      const auto save = [&](Training& world) {
-        file.clear();
-        checkpoint::save_stream(
-            "save", parts_of(world), {1, 2},
-            [&](const void* data, int64_t bytes) {
-              file.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
-              return 0;
-            },
-            std::nullopt);
-        if (rank == 0) expect(!file.empty(), "a file");
-      };
-      const auto load = [&](Training& world) {
-        size_t at = 0;
-        static_cast<void>(checkpoint::load_stream(
-            "load", parts_of(world),
-            [&](void* data, int64_t capacity) {
-              const size_t bytes = std::min(static_cast<size_t>(capacity), file.size() - at);
-              std::memcpy(data, file.data() + at, bytes);
-              at += bytes;
-              return static_cast<int64_t>(bytes);
-            },
-            std::nullopt));
-      };
       Training world(group, ways_of(way));
       static_cast<void>(train(group, world, 0, 2));
-      save(world);
+      const std::string file = saved_bytes(parts_of(world));
+      if (rank == 0) expect(!file.empty(), "a file");
       const std::string wanted = train(group, world, 2, kSteps);
       for (const int other : {0, 1 + 4, 2 + 8}) {
         Training again(group, ways_of(other));
-        load(again);
+        load_bytes(parts_of(again), file);
         expect_equal(again.optimizers[1]->step_count(), int64_t{2}, "steps of the file");
         expect(train(group, again, 2, kSteps) == wanted, "the bits of the file on the way " + std::to_string(other));
       }
       Ways swapped = ways_of(0);
       std::swap(swapped.steppers[0].rule, swapped.steppers[1].rule);
       Training wrong(group, swapped);
-      expect_error(DDP_ERROR_MISMATCH, [&] { load(wrong); }, {"as number 0"});
+      expect_error(DDP_ERROR_MISMATCH, [&] { load_bytes(parts_of(wrong), file); }, {"as number 0"});
       Ways one = ways_of(0);
       one.steppers = {Stepper(Rule::kAdamW)};
       Training fewer(group, one);
-      expect_error(DDP_ERROR_MISMATCH, [&] { load(fewer); }, {"2 optimizers, but 1"});
+      expect_error(DDP_ERROR_MISMATCH, [&] { load_bytes(parts_of(fewer), file); }, {"2 optimizers, but 1"});
       Ways others = ways_of(0);
       others.steppers[0].parameters = {1, 3};
       Training moved(group, others);
-      static_cast<void>(expect_error(DDP_ERROR_MISMATCH, [&] { load(moved); }));
+      static_cast<void>(expect_error(DDP_ERROR_MISMATCH, [&] { load_bytes(parts_of(moved), file); }));
     });
 }
 

@@ -9,10 +9,8 @@
 //   test.conformance.training --seconds 600         # as many as come to their end in ten minutes
 //   test.conformance.training --seed 1734 --count 1 # one of them
 
-#include "checkpoint/state.hpp"
+#include "conformance/step_bits.hpp"
 #include "conformance/training_setting.hpp"
-#include "model/uneven.hpp"
-#include "optim/ema.hpp"
 #include "support/check.hpp"
 #include "support/training_oracle.hpp"
 
@@ -257,34 +255,22 @@ class Sequence {
   [[nodiscard]] checkpoint::Parts parts() { return {*model_, optimizer_.get(), ema_.get()}; }
   void save() {
     std::string bytes;
-    const auto push = [&](const void* data, int64_t count) {
-      return bytes.append(static_cast<const char*>(data), static_cast<size_t>(count)), 0;
-    };
-    const auto call = [&] { checkpoint::save_stream("save", parts(), {}, push, std::nullopt); };
+    const auto call = [&] { bytes = saved_bytes(parts()); };
     if (oracle_.is_swapped) return refused(call);
     call();
     file_ = bytes;
     saved_ = oracle_.state;
   }
-  void load_bytes(const std::string& bytes, bool whole = true) {
-    size_t at = 0;
-    const auto pull = [&](void* data, int64_t capacity) {
-      const size_t now = std::min(static_cast<size_t>(capacity), bytes.size() - at);
-      std::copy_n(bytes.data() + at, now, static_cast<char*>(data));
-      at += now;
-      return static_cast<int64_t>(now);
-    };
-    (void)checkpoint::load_stream("load", whole ? parts() : checkpoint::Parts{*model_}, pull, std::nullopt);
-  }
   void load() {
     if (!saved_) return;
-    if (oracle_.is_swapped) return refused([&] { load_bytes(file_, false); });
-    load_bytes(file_);
+    if (oracle_.is_swapped) return refused([&] { load_bytes({*model_}, file_); });
+    load_bytes(parts(), file_);
     oracle_.load(*saved_);
   }
   void failing_load() {
     if (!saved_ || oracle_.is_swapped) return;
-    (void)expect_error(DDP_ERROR_IO, [&] { load_bytes(file_.substr(0, file_.size() - std::min<size_t>(file_.size(), 7))); });
+    (void)expect_error(DDP_ERROR_IO,
+                       [&] { load_bytes(parts(), file_.substr(0, file_.size() - std::min<size_t>(file_.size(), 7))); });
   }
 
   void compare() {

@@ -282,29 +282,17 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_rank_that_leaves_ends_the_
   expect_error(DDP_ERROR_ABORTED, [&] { join(*learner.model); }, {"rank 2"});
 }
 
-ddp_group_options options_of(ddp_backend backend) {
-  ddp_group_options options = world_options();
-  options.backend = backend;
-  return options;
-}
-
 ddp_case(a_killed_rank_is_named_to_those_that_joined) {
   for (const ddp_backend backend : {DDP_BACKEND_SHM, DDP_BACKEND_GLOO}) {
     if (backend == DDP_BACKEND_GLOO && !has_gloo()) continue;
-    const Folder folder;
-    Procs procs(3, [&](int rank, Reporter& report) {
-      const auto group = join_process_group(folder, rank, 3, options_of(backend));
-      Learner learner(*group, uneven_options());
+    ddp_group_options options = world_options();
+    options.backend = backend;
+    hit_rank_1(3, options, [](group::Group& group, int rank, Reporter& report) {
+      Learner learner(group, uneven_options());
       learner.backward(rank, 0);
-      report.say("trained");
-      if (rank == 1) {
-        for (;;) pause();
-      }
-      expect_error(DDP_ERROR_PEER_FAILED, [&] { join(*learner.model); }, {"rank 1"});
-      return std::string("told");
+      report.say("training");
+      while (rank == 1) pause();
+      return expect_error(DDP_ERROR_PEER_FAILED, [&] { join(*learner.model); });
     });
-    for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "trained");
-    procs.signal(1, SIGKILL);
-    for (const int rank : {0, 2}) expect(procs.wait_one(rank).text == "told", procs.wait_one(rank).describe());
   }
 }

@@ -4,6 +4,11 @@
 #include "support/check.hpp"
 #include "support/group_paths.hpp"
 
+void expect_own_gradients(const PassWorld& world, int rank) {
+  for (size_t p = 0; p < kShapes.size(); ++p)
+    expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
+}
+
 ddp_case_on(kEveryHostPath, a_mean_by_weight_has_the_bits_of_the_naive_loop_everywhere) {
   bool turn = false;  // which kind of memory goes with which driver
   for (const int size : kFewSizes) {
@@ -52,23 +57,20 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_weight_of_zero_keeps_even_
   }
 }
 
-ddp_case_on(kEveryHostPath, weights_that_are_all_zero_are_an_error_on_every_rank) {
-  for (const int size : kFewSizes)
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
-        PassWorld world(group, memory, weighted_options());
-        world.fill(rank, 0);
-        set_weight(*world.model, 0);
-        world.model->begin_backward(DDP_PASS_REDUCE);
-        mark_all(*world.model);
-        expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }, {"no rank contributed"});
-        for (size_t p = 0; p < kShapes.size(); ++p)
-          expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
-        set_weight(*world.model, 1);
-        run_pass(world, rank, 1);
-        world.expect_mean(size, 1, "the pass after");
-      }
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, weights_that_are_all_zero_are_an_error_on_every_rank, 1, 2, 3, 4) {
+  const int size = group.size();
+  for (const Memory memory : {Memory::kOwned, Memory::kPrivate}) {
+    PassWorld world(group, memory, weighted_options());
+    world.fill(rank, 0);
+    set_weight(*world.model, 0);
+    world.model->begin_backward(DDP_PASS_REDUCE);
+    mark_all(*world.model);
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); }, {"no rank contributed"});
+    expect_own_gradients(world, rank);
+    set_weight(*world.model, 1);
+    run_pass(world, rank, 1);
+    world.expect_mean(size, 1, "the pass after");
+  }
 }
 
 ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_weight_is_refused_when_it_is_wrong_or_too_late, 2) {
@@ -126,17 +128,14 @@ ddp_case_on(kEveryHostPath, a_rank_that_skips_contributes_nothing_and_receives_t
     }
 }
 
-ddp_case_on(kEveryHostPath, a_pass_that_all_skip_is_an_error_and_training_goes_on) {
-  for (const int size : kFewSizes)
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      PassWorld world(group, Memory::kMixed);
-      world.fill(rank, 0);
-      expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }, {"no rank contributed"});
-      for (size_t p = 0; p < kShapes.size(); ++p)
-        expect(world.grad(p)[0] == gradient(rank, 0, p, 0), "gradients are as they were");
-      run_pass(world, rank, 1);
-      world.expect_mean(size, 1, "the pass after");
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, a_pass_that_all_skip_is_an_error_and_training_goes_on, 1, 2, 3, 4) {
+  const int size = group.size();
+  PassWorld world(group, Memory::kMixed);
+  world.fill(rank, 0);
+  expect_error(DDP_ERROR_INVALID_STATE, [&] { skip_backward(*world.model); }, {"no rank contributed"});
+  expect_own_gradients(world, rank);
+  run_pass(world, rank, 1);
+  world.expect_mean(size, 1, "the pass after");
 }
 
 ddp_case_on(kEveryHostPath, what_only_a_skipping_rank_would_use_stays_untouched) {
@@ -164,31 +163,30 @@ ddp_case_on(kEveryHostPath, what_only_a_skipping_rank_would_use_stays_untouched)
     });
 }
 
-ddp_case_on(kEveryHostPath, an_abandoned_pass_is_void_with_the_reason_on_every_other_rank) {
-  for (const int size : kFewSizes)
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
-        for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
-          ddp_model_options options = model_options();
-          options.unused = unused;
-          PassWorld world(group, Memory::kMixed, options);
-          const int failing = size - 1;
-          world.fill(rank, 0);
-          world.model->begin_backward(DDP_PASS_REDUCE);
-          const size_t all = kShapes.size();
-          for (size_t p = all; p-- > (rank == failing ? all - marked : 0);)
-            world.model->pass().mark_ready(static_cast<int32_t>(p));
-          if (rank == failing) {
-            abandon_backward(*world.model, "the loss is not a number");
-          } else {
-            expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); },
-                         {"rank " + std::to_string(failing) + " (host", "the loss is not a number"});
-          }
-          run_pass(world, rank, 1);
-          world.expect_mean(size, 1, "the pass after");
-          group.barrier();
-        }
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, an_abandoned_pass_is_void_with_the_reason_on_every_other_rank, 1, 2, 3,
+                  4) {
+  const int size = group.size();
+  for (const ddp_unused unused : {DDP_UNUSED_ERROR, DDP_UNUSED_ALLOW})
+    for (const size_t marked : {size_t{0}, size_t{3}, kShapes.size() - 1}) {
+      ddp_model_options options = model_options();
+      options.unused = unused;
+      PassWorld world(group, Memory::kMixed, options);
+      const int failing = size - 1;
+      world.fill(rank, 0);
+      world.model->begin_backward(DDP_PASS_REDUCE);
+      const size_t all = kShapes.size();
+      for (size_t p = all; p-- > (rank == failing ? all - marked : 0);)
+        world.model->pass().mark_ready(static_cast<int32_t>(p));
+      if (rank == failing) {
+        abandon_backward(*world.model, "the loss is not a number");
+      } else {
+        expect_error(DDP_ERROR_INVALID_STATE, [&] { world.model->end_backward(); },
+                     {"rank " + std::to_string(failing) + " (host", "the loss is not a number"});
+      }
+      run_pass(world, rank, 1);
+      world.expect_mean(size, 1, "the pass after");
+      group.barrier();
+    }
 }
 
 ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, abandoning_after_the_last_mark_is_too_late, 3) {
@@ -209,21 +207,19 @@ ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, abandoning_after_the_last_ma
   world.expect_mean(3, 1, "the pass after");
 }
 
-ddp_case_on(kEveryHostPath, everybody_learns_of_a_last_pass_when_it_has_ended) {
-  for (const int size : kFewSizes)
-    run_if_enough_on(path, size, [&](group::Group& group, int rank) {
-      PassWorld world(group, Memory::kOwned);
-      const int batches = rank == size / 2 ? 3 : 5;
-      int pass = 0;
-      for (bool last = false; !last; ++pass) {
-        if (pass + 1 == batches) set_last_pass(*world.model);
-        run_pass(world, rank, pass);
-        world.expect_mean(size, pass, "pass " + std::to_string(pass));
-        last = report_of(*world.model).last != 0;
-      }
-      expect(pass == 3, "all stop after the shortest rank's last batch");
-      group.barrier();
-      run_pass(world, rank, pass);
-      expect(report_of(*world.model).last == 0, "it was said of one pass");
-    });
+ddp_ranks_case_on(kEveryHostPath, run_if_enough_on, everybody_learns_of_a_last_pass_when_it_has_ended, 1, 2, 3, 4) {
+  const int size = group.size();
+  PassWorld world(group, Memory::kOwned);
+  const int batches = rank == size / 2 ? 3 : 5;
+  int pass = 0;
+  for (bool last = false; !last; ++pass) {
+    if (pass + 1 == batches) set_last_pass(*world.model);
+    run_pass(world, rank, pass);
+    world.expect_mean(size, pass, "pass " + std::to_string(pass));
+    last = report_of(*world.model).last != 0;
+  }
+  expect(pass == 3, "all stop after the shortest rank's last batch");
+  group.barrier();
+  run_pass(world, rank, pass);
+  expect(report_of(*world.model).last == 0, "it was said of one pass");
 }

@@ -48,4 +48,33 @@ inline void run_group_procs(int size, const ddp_group_options& options,
   expect_success(procs, 60'000);
 }
 
+struct HitRank {
+  std::vector<std::string> texts;  // of the others
+  double seconds = 0;              // until all had ended
+};
+/// Rank 1 gets `number` when all ranks have sent "training"; the text that `body` gives on the others names it.
+inline HitRank hit_rank_1(int size, const ddp_group_options& options,
+                          const std::function<std::string(group::Group&, int rank, Reporter& report)>& body,
+                          int number = SIGKILL) {
+  const Folder folder;
+  Procs procs(size, [&](int rank, Reporter& report) {
+    const auto group = join_process_group(folder, rank, size, options);
+    return body(*group, rank, report);
+  });
+  for (int rank = 0; rank < size; ++rank) procs.wait_for(rank, "training");
+  const auto begin = std::chrono::steady_clock::now();
+  procs.signal(1, number);
+  HitRank hit;
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == 1) continue;
+    const ProcResult& result = procs.wait_one(rank);
+    expect(result.exit_code == 0, "rank " + std::to_string(rank) + ": " + result.describe());
+    expect_contains(result.text, "rank 1");
+    hit.texts.push_back(result.text);
+  }
+  hit.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (number == SIGSTOP) procs.signal(1, SIGKILL);
+  return hit;
+}
+
 }  // namespace ddp::test

@@ -21,57 +21,33 @@ struct Case {
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  const auto add = [&](const char* name, Rule rule, const std::function<void(Case&)>& change) {
-    Case made{name, rule};
+  const auto add = [&](const char* name, const std::function<void(Case&, Ways&)>& change, Rule rule = Rule::kAdamW) {
+    Case& made = cases.emplace_back(Case{name, rule});
     made.ways.shapes = kShapes;
     made.ways.bucket_bytes = 9'000;
-    change(made);
-    cases.push_back(made);
+    change(made, made.ways);
   };
-  add("plain", Rule::kMomentum, [](Case&) {});
-  add("memory of the program", Rule::kAdamW, [](Case& c) { c.ways.owned_grads = false; });
-  add("a thread reduces", Rule::kAdamW, [](Case& c) { c.ways.progress = DDP_PROGRESS_THREAD; });
-  add("shard", Rule::kAdamW, [](Case& c) { c.ways.shard = true; });
-  add("in backward", Rule::kAdamW, [](Case& c) { c.ways.in_backward = true; });
-  add("shard, in backward, own values", Rule::kAdamW,
-      [](Case& c) { c.ways.shard = c.ways.in_backward = c.ways.own_values = true; });
-  add("clipping and loss scale", Rule::kAdamW, [](Case& c) {
-    c.ways.max_norm = 3;
-    c.ways.shard = true;
-    c.loss_scale = 8;
-  });
-  add("dynamic loss scale", Rule::kAdamW, [](Case& c) {
-    c.loss_scale = 64;
-    c.scale_adapts = true;
-  });
-  add("dynamic loss scale, shard, clipping", Rule::kAdamW, [](Case& c) {
-    c.ways.max_norm = 3;
-    c.ways.shard = true;
-    c.loss_scale = 64;
-    c.scale_adapts = true;
-  });
-  add("F16 on the wire", Rule::kAdamW, [](Case& c) { c.ways.hook = ddp::parts::Hook::sent_as(DDP_F16); });
-  add("BF16 on the wire, shard, in backward", Rule::kAdamW, [](Case& c) {
-    c.ways.hook = ddp::parts::Hook::sent_as(DDP_BF16);
-    c.ways.shard = c.ways.in_backward = true;
-  });
-  add("BF16 with master weights", Rule::kAdamW, [](Case& c) {
-    c.ways.dtype = DDP_BF16;
-    c.ways.master_weights = true;
-  });
-  add("BF16, shard, in backward", Rule::kAdamW, [](Case& c) {
-    c.ways.dtype = DDP_BF16;
-    c.ways.master_weights = c.ways.shard = c.ways.in_backward = true;
-  });
-  add("weights", Rule::kAdamW, [](Case& c) {
-    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
-    c.weighted = true;
-  });
-  add("weights, BF16, F16 on the wire", Rule::kAdamW, [](Case& c) {
-    c.ways.divisor = DDP_DIVISOR_WEIGHTS;
-    c.ways.hook = ddp::parts::Hook::sent_as(DDP_F16);
-    c.weighted = true;
-  });
+  const auto adapt = [](Case& c) { c.loss_scale = 64, c.scale_adapts = true; };
+  const auto clip = [](Ways& w) { w.max_norm = 3, w.shard = true; };
+  const auto use_masters = [](Ways& w) { w.dtype = DDP_BF16, w.master_weights = true; };
+  const auto send_as = [](Ways& w, ddp_dtype wire) { w.hook = ddp::parts::Hook::sent_as(wire); };
+  const auto weigh = [](Case& c) { c.ways.divisor = DDP_DIVISOR_WEIGHTS, c.weighted = true; };
+  add(
+      "plain", [](Case&, Ways&) {}, Rule::kMomentum);
+  add("memory of the program", [](Case&, Ways& w) { w.owned_grads = false; });
+  add("a thread reduces", [](Case&, Ways& w) { w.progress = DDP_PROGRESS_THREAD; });
+  add("shard", [](Case&, Ways& w) { w.shard = true; });
+  add("in backward", [](Case&, Ways& w) { w.in_backward = true; });
+  add("shard, in backward, own values", [](Case&, Ways& w) { w.shard = w.in_backward = w.own_values = true; });
+  add("clipping and loss scale", [&](Case& c, Ways& w) { clip(w), c.loss_scale = 8; });
+  add("dynamic loss scale", [&](Case& c, Ways&) { adapt(c); });
+  add("dynamic loss scale, shard, clipping", [&](Case& c, Ways& w) { clip(w), adapt(c); });
+  add("F16 on the wire", [&](Case&, Ways& w) { send_as(w, DDP_F16); });
+  add("BF16 on the wire, shard, in backward", [&](Case&, Ways& w) { send_as(w, DDP_BF16), w.shard = w.in_backward = true; });
+  add("BF16 with master weights", [&](Case&, Ways& w) { use_masters(w); });
+  add("BF16, shard, in backward", [&](Case&, Ways& w) { use_masters(w), w.shard = w.in_backward = true; });
+  add("weights", [&](Case& c, Ways&) { weigh(c); });
+  add("weights, BF16, F16 on the wire", [&](Case& c, Ways& w) { weigh(c), send_as(w, DDP_F16); });
   return cases;
 }
 

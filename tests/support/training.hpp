@@ -79,11 +79,11 @@ class Training : NotCopied {
     optimizer = optimizers.front();
     if (optimizer->in_passes() != nullptr) model->optimizer_slot().attach(optimizer);
   }
-  void set_loss_scale(double initial, int32_t interval = 0) {
+  void set_loss_scale(double initial, int32_t interval = 0, size_t of = 0) const {
     ddp_loss_scale_options options = optim::default_loss_scale_options();
     options.initial = initial;
     options.interval = interval;
-    optimizer->set_loss_scale(options);
+    optimizers[of]->set_loss_scale(options);
   }
 
   void set(std::byte* at, int64_t i, double number) const { set_element(ways.dtype, at, static_cast<size_t>(i), number); }
