@@ -2,10 +2,10 @@
 // A model with tensors of many sizes and dtypes, on a rank's fake GPU, in host memory, or some here and some there.
 #pragma once
 
-#include "core/float16.hpp"
 #include "device/gpu/device.hpp"
 #include "model/model.hpp"
 #include "support/gpu_world.hpp"
+#include "unit/optim/oracle.hpp"
 
 namespace ddp::test {
 
@@ -88,7 +88,8 @@ class MixedModel {
       for (int64_t e = 0; e < lent_[i].count; ++e) {
         double sum = 0;
         for (int owner = 0; owner < size; ++owner) sum += number(i, owner, round, e);
-        expect_equal(get(lent_[i].dtype, got, e), sum / size, lent_[i].name + " element " + std::to_string(e));
+        expect_equal(get_element(lent_[i].dtype, got.data(), static_cast<size_t>(e)), sum / size,
+                     lent_[i].name + " element " + std::to_string(e));
       }
     }
   }
@@ -132,34 +133,11 @@ class MixedModel {
   static double number(size_t tensor, int owner, int round, int64_t element) {
     return static_cast<double>((element * 7 + static_cast<int64_t>(tensor) * 3 + round * 5) % 16 * 4 + owner * 4);
   }
-  static double get(ddp_dtype dtype, const std::vector<std::byte>& bytes, int64_t element) {
-    const std::byte* const at = bytes.data() + element * dtype_size(dtype);
-    if (dtype == DDP_F64) return load<double>(at);
-    if (dtype == DDP_F32) return static_cast<double>(load<float>(at));
-    return static_cast<double>(bfloat_to_float(load<uint16_t>(at)));
-  }
-  template <class T>
-  static T load(const std::byte* at) {
-    T value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
   [[nodiscard]] std::vector<std::byte> content(size_t tensor, int owner, int round) const {
     const Lent& each = lent_[tensor];
     std::vector<std::byte> bytes(each.host.size());
-    for (int64_t e = 0; e < each.count; ++e) {
-      std::byte* const at = bytes.data() + e * dtype_size(each.dtype);
-      const double value = number(tensor, owner, round, e);
-      const auto single = static_cast<float>(value);
-      const auto whole = static_cast<int64_t>(value);
-      const auto small = static_cast<uint8_t>(whole);
-      const uint16_t half = double_to_bfloat(value);
-      if (each.dtype == DDP_F64) std::memcpy(at, &value, sizeof value);
-      if (each.dtype == DDP_F32) std::memcpy(at, &single, sizeof single);
-      if (each.dtype == DDP_I64) std::memcpy(at, &whole, sizeof whole);
-      if (each.dtype == DDP_U8) std::memcpy(at, &small, sizeof small);
-      if (each.dtype == DDP_BF16) std::memcpy(at, &half, sizeof half);
-    }
+    for (int64_t e = 0; e < each.count; ++e)
+      set_element(each.dtype, bytes.data(), static_cast<size_t>(e), number(tensor, owner, round, e));
     return bytes;
   }
 };
