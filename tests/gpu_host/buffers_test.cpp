@@ -46,9 +46,7 @@ ddp_case(the_buffers_of_53_batch_norms_travel_at_once) {
     for (GpuArray& each : floats)
       each.poke(std::vector<float>(static_cast<size_t>(each.bytes()) / 4, static_cast<float>(rank)));
     for (GpuArray& each : counts) each.poke<int64_t>({rank});
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
+    begin_log(group);
     sync_buffers(model, 1, stream.get());
     stream.synchronize();
     group.barrier();

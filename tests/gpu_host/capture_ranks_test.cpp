@@ -99,9 +99,7 @@ ddp_case(a_captured_mark_waits_for_no_rank) {
 /// What a bucket waits for in the graph are its own gradients, not those that were marked before NCCL was called.
 ddp_ranks_case(run_on_gpus, a_bucket_in_a_graph_waits_for_its_own_gradients, 2) {
   Trained trained(group, {3, DDP_PROGRESS_CALLER, 0});
-  group.barrier();
-  if (rank == 0) fake_gpu::clear_log();
-  group.barrier();
+  begin_log(group);
   trained.begin_capture();
   trained.reduce();
   const fake_gpu::GraphPtr graph = trained.end_capture();

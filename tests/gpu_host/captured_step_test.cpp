@@ -30,12 +30,8 @@ struct Trained {
     optimizer->step(placed.stream());
   }
   void capture() {
-    expect(fake_gpu::begin_capture(placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    placed.pass();
-    optimizer->step(placed.stream());
-    std::string why;
-    graph = fake_gpu::end_capture(placed.stream(), &why);
-    expect(graph != nullptr, "the capture ends well: " + why);
+    graph = nullptr;
+    graph = ddp::test::capture(placed.stream(), [&] { step(); });
   }
   [[nodiscard]] std::vector<PlacedBytes> values() const { return placed.contents(); }
   void save(const std::string& path) const {
@@ -229,11 +225,10 @@ fake_gpu_host_case(a_launch_gives_the_loss_scale_of_its_time) {
     for (int step = 0; step < 2; ++step) trained.placed.fill_whole_grads(rank, step), trained.step();
     copy();
     expect_copied(16, "after two steps");
-    expect(fake_gpu::begin_capture(trained.placed.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    copy();
-    trained.placed.pass();
-    trained.optimizer->step(trained.placed.stream());
-    trained.graph = fake_gpu::end_capture(trained.placed.stream());
+    trained.graph = capture(trained.placed.stream(), [&] {
+      copy();
+      trained.step();
+    });
     const double wanted[] = {16, 16, 32, 32, 16, 16};  // the fourth launch is left out
     for (int launch = 0; launch < 6; ++launch) {
       trained.placed.fill_whole_grads(rank, launch);
@@ -287,15 +282,7 @@ fake_gpu_host_case(a_launch_behind_a_failure_changes_and_counts_nothing) {
     trained.capture();
     const auto before = trained.values();
     group.barrier();
-    if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
-    wait_until([&] {
-      try {
-        group.health().check_usable();
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    });
+    break_group(group);
     trained.step();
     expect(fake_gpu::wait_idle(), "the device comes to an end");
     expect(trained.values() == before, "no value has changed");

@@ -5,11 +5,40 @@
 #include "gpu_host/trained_in_place.hpp"
 #include "support/check.hpp"
 
-int64_t sum_of(const std::vector<int64_t>& counts) {
-  int64_t sum = 0;
-  for (const int64_t count : counts) sum += count;
-  return sum;
+struct InPlaceWays {
+  bool shard = false;
+  bool in_backward = false;
+  bool divide_in_step = false;
+  bool undo = true;
+  ddp_nonfinite nonfinite = DDP_NONFINITE_KEEP;
+  bool own = true;  // libddp keeps values and gradients
+};
+
+Ways ways_of(const InPlaceWays& asked, const std::vector<int64_t>& counts, int64_t smaller) {
+  Ways ways = kept_ways(counts, smaller);
+  ways.shard = asked.shard;
+  ways.in_backward = asked.in_backward;
+  ways.divide_in_step = asked.divide_in_step;
+  ways.undo = asked.undo;
+  ways.nonfinite = asked.nonfinite;
+  ways.own_values = ways.owned_grads = asked.own;
+  return ways;
 }
+Ways ways_of(const InPlaceWays& asked, int64_t smaller) { return ways_of(asked, gpt2(smaller), smaller); }
+
+struct InPlaceTrained : Training {
+  InPlaceTrained(group::Group& of, const Ways& asked) : Training(of, Rule::kAdamW, asked) {}
+
+  /// The log has the pass, and what comes then.
+  void train(int number) {
+    fill(group.rank(), number);
+    begin_log(group);
+    reduce();
+    step();
+    group.barrier();
+    synchronize();
+  }
+};
 
 ddp_case(a_step_takes_few_calls) {
   struct Case {
@@ -19,13 +48,10 @@ ddp_case(a_step_takes_few_calls) {
   for (auto [ways, most] : {Case{{}, 41}, Case{{.nonfinite = DDP_NONFINITE_SKIP}, 44}, Case{{.shard = true}, 56},
                             Case{{.shard = true, .nonfinite = DDP_NONFINITE_SKIP}, 60}, Case{{.in_backward = true}, 81},
                             Case{{.shard = true, .in_backward = true}, 69}}) {
-    ways.counts = gpt2(256);
-    ways.smaller = 256;
     run_on_gpus(2, [&, &ways = ways, most = most](group::Group& group, int rank) {
-      InPlaceTrained trained(group, rank, ways);
+      InPlaceTrained trained(group, ways_of(ways, 256));
       for (int step = 0; step < 3; ++step) trained.train(step);
-      const auto program = static_cast<int64_t>(ways.counts.size());
-      const int64_t all = fake_gpu::enqueued(rank) - program;  // without the kernels that stand for the program's backward
+      const int64_t all = fake_gpu::enqueued(rank);
       std::string detail;
       for (const char* name : {"move", "move_quotient", "copy_word", "adam", "event_record", "stream_wait",
                                "nccl.all_reduce", "nccl.reduce_scatter", "nccl.all_gather"})
@@ -36,8 +62,7 @@ ddp_case(a_step_takes_few_calls) {
                       : ways.nonfinite == DDP_NONFINITE_SKIP ? ", may be left out"
                                                              : "",
                       static_cast<long long>(all), detail.c_str());
-      expect(all <= most,
-             std::to_string(all) + " calls, " + std::to_string(program) + " of the program taken off:" + detail);
+      expect(all <= most, std::to_string(all) + " calls:" + detail);
       group.barrier();
     });
   }
@@ -49,30 +74,22 @@ ddp_case(updates_divide_the_sums_that_they_read) {
   for (const int ranks : {2, 3})
     for (const auto& [shard, in_backward] : {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
       run_on_gpus(ranks, [&, &shard = shard, &in_backward = in_backward](group::Group& group, int rank) {
-        InPlaceWays ways{.shard = shard, .undo = false, .counts = gpt2(1024), .smaller = 1024};
-        InPlaceTrained plain(group, rank, ways);
+        InPlaceWays ways{.shard = shard, .undo = false};
+        InPlaceTrained plain(group, ways_of(ways, 1024));
         ways.in_backward = in_backward;
         ways.divide_in_step = !in_backward;
-        InPlaceTrained tested(group, rank, ways);
-        const auto program = static_cast<int64_t>(plain.ways.counts.size());
-        const auto divisions = [&] {
-          return fake_gpu::calls("move", rank) + fake_gpu::calls("move_quotient", rank) - program;
-        };
+        InPlaceTrained tested(group, ways_of(ways, 1024));
+        const auto divisions = [&] { return fake_gpu::calls("move", rank) + fake_gpu::calls("move_quotient", rank); };
         for (int step = 0; step < 3; ++step) {
           plain.train(step);
           expect(divisions() >= 3, "launches that divide: " + std::to_string(divisions()));
           group.barrier();
           tested.train(step);
           if (step > 0 || !in_backward) expect_equal(divisions(), int64_t{0}, "launches that divide");
-          for (int32_t p = 0; p < tested.model->table().parameter_count(); ++p) {
-            expect(tested.value(p) == plain.value(p), "value " + std::to_string(p));
-            const auto grad = [p](const InPlaceTrained& of) {
-              const Tensor& tensor = of.model->table().parameter(p).grad;
-              return read_on(of.stream, of.rank, tensor.data, tensor.count);
-            };
-            // Outside of its slices a rank has the result of the pass, which is the same too.
-            if (!shard) expect(grad(tested) == grad(plain), "gradient " + std::to_string(p));
-          }
+          expect(tested.bytes() == plain.bytes(), "values");
+          // Outside of its slices a rank has the result of the pass, which is the same too.
+          for (size_t p = 0; p < tested.size() && !shard; ++p)
+            expect(tested.text_of(tested.grad(p)) == plain.text_of(plain.grad(p)), "gradient " + std::to_string(p));
           group.barrier();
         }
       });
@@ -81,35 +98,34 @@ ddp_case(updates_divide_the_sums_that_they_read) {
 
 /// A frozen parameter has a mean as well, though nothing updates it; and so have all where a step needs the whole gradient.
 ddp_ranks_case(run_on_gpus, gradients_that_no_step_divides_are_means, 3) {
-  InPlaceTrained plain(group, rank, {.counts = gpt2(1024), .smaller = 1024});
-  InPlaceTrained within(group, rank, {.in_backward = true, .counts = gpt2(1024), .smaller = 1024});
-  InPlaceTrained late(group, rank, {.divide_in_step = true, .counts = gpt2(1024), .smaller = 1024});
+  InPlaceTrained plain(group, ways_of({}, 1024)), within(group, ways_of({.in_backward = true}, 1024)),
+      late(group, ways_of({.divide_in_step = true}, 1024));
   for (InPlaceTrained* const each : {&plain, &within, &late}) each->optimizer->set_parameter_options(3, 0, 0);
-  InPlaceTrained checked(group, rank,
-                         {.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP, .counts = gpt2(1024), .smaller = 1024});
+  InPlaceTrained checked(group, ways_of({.divide_in_step = true, .nonfinite = DDP_NONFINITE_SKIP}, 1024));
   for (int step = 0; step < 2; ++step)
     for (InPlaceTrained* const each : {&plain, &within, &late, &checked}) each->train(step);
-  for (const int32_t p : {2, 3, 4}) {
-    const auto grad = [&](const InPlaceTrained& of) {
-      const Tensor& tensor = of.model->table().parameter(p).grad;
-      return read_on(of.stream, rank, tensor.data, tensor.count);
-    };
+  for (const size_t p : {2, 3, 4})
     for (const InPlaceTrained* const each : {&within, &late, &checked})
-      expect(grad(*each) == grad(plain), "gradient " + std::to_string(p));
-  }
+      expect(each->text_of(each->grad(p)) == plain.text_of(plain.grad(p)), "gradient " + std::to_string(p));
   group.barrier();
 }
 
-/// Bytes a parameter above its value after two steps, and the calls of the last one without the writes of gradients.
-double bytes_above(group::Group& group, int rank, const InPlaceWays& ways, int64_t* calls = nullptr) {
+/// Bytes a parameter above its value after two steps, and the calls of the last one.
+double bytes_above(group::Group& group, int rank, const Ways& ways, int64_t* calls = nullptr) {
   group.gpu().connect();
   group.barrier();
   const int64_t before = fake_gpu::live(rank).bytes;
-  InPlaceTrained trained(group, rank, ways);
-  for (int step = 0; step < 2; ++step) trained.train(step);
-  if (calls != nullptr) *calls = fake_gpu::enqueued(rank) - static_cast<int64_t>(ways.counts.size());
+  Training trained(group, Rule::kAdamW, ways);
+  for (int step = 0; step < 2; ++step) {
+    begin_log(group);
+    trained.reduce();
+    trained.step();
+  }
+  trained.synchronize();
+  if (calls != nullptr) *calls = fake_gpu::enqueued(rank);
   group.barrier();
-  return static_cast<double>(fake_gpu::live(rank).bytes - before) / static_cast<double>(sum_of(ways.counts)) - 4;
+  const int64_t elements = std::accumulate(ways.shapes.begin(), ways.shapes.end(), int64_t{0});
+  return static_cast<double>(fake_gpu::live(rank).bytes - before) / static_cast<double>(elements) - 4;
 }
 
 /// Bytes above the values for AdamW in F32: the gradient, and two moments divided by the ranks.
@@ -117,7 +133,7 @@ ddp_case(memory_is_divided_by_the_ranks) {
   for (const int ranks : {1, 2, 4})
     for (const bool shard : {false, true}) {
       run_on_gpus(ranks, [&](group::Group& group, int rank) {
-        const double above = bytes_above(group, rank, {.shard = shard, .counts = gpt2(16), .smaller = 16});
+        const double above = bytes_above(group, rank, ways_of({.shard = shard}, 16));
         const double ideal = 4 + 8.0 / (shard ? ranks : 1);
         if (rank == 0)
           print_message("%d ranks%s: %.2f bytes a parameter above its value\n", ranks, shard ? ", sharded" : "", above);
@@ -131,7 +147,7 @@ ddp_case(memory_is_divided_by_the_ranks) {
 ddp_case(memory_to_take_a_step_back_is_divided) {
   constexpr int kRanks = 4;
   run_on_gpus(kRanks, [&](group::Group& group, int rank) {
-    const double above = bytes_above(group, rank, {.in_backward = true, .counts = gpt2(16), .smaller = 16});
+    const double above = bytes_above(group, rank, ways_of({.in_backward = true}, 16));
     if (rank == 0) print_message("%d ranks, in backward: %.2f bytes a parameter above its value\n", kRanks, above);
     expect(above <= (4 + 8 + 12.0 / kRanks) * 1.02, "bytes a parameter above its value: " + std::to_string(above));
     group.barrier();
@@ -146,7 +162,7 @@ ddp_case(tiny_parameters_cost_little) {
     for (const bool shard : {false, true}) {
       run_on_gpus(ranks, [&](group::Group& group, int rank) {
         int64_t calls = 0;
-        const double above = bytes_above(group, rank, {.shard = shard, .counts = counts, .smaller = 1}, &calls);
+        const double above = bytes_above(group, rank, ways_of({.shard = shard}, counts, 1), &calls);
         if (rank == 0)
           print_message("%d ranks%s, 1,000 tiny parameters: %lld calls a step, %.2f bytes a parameter above its value\n",
                         ranks, shard ? ", sharded" : "", static_cast<long long>(calls), above);
@@ -163,18 +179,17 @@ ddp_case(every_way_gives_the_same_values) {
   std::vector<int64_t> counts = {70'001, 7, 5000, 1, 1024, 3000, 64, 0, 20'000, 900, 513, 514, 40'000};
   for (int tiny = 0; tiny < 40; ++tiny) counts.push_back(1 + tiny);
   for (const int ranks : {2, 4}) {
-    run_on_gpus(ranks, [&](group::Group& group, int rank) {
+    run_on_gpus(ranks, [&](group::Group& group, int) {
       std::vector<std::unique_ptr<InPlaceTrained>> all;
       for (const bool own : {false, true})
         for (const bool shard : {false, true})
           for (const bool in_backward : {false, true})
             all.push_back(std::make_unique<InPlaceTrained>(
-                group, rank, InPlaceWays{.shard = shard, .in_backward = in_backward, .own = own, .counts = counts}));
+                group, ways_of({.shard = shard, .in_backward = in_backward, .own = own}, counts, 128)));
       for (int step = 0; step < 2; ++step)
         for (const auto& each : all) each->train(step);
-      for (int32_t p = 0; p < static_cast<int32_t>(counts.size()); ++p)
-        for (size_t way = 1; way < all.size(); ++way)
-          expect(all[way]->value(p) == all[0]->value(p), "way " + std::to_string(way) + ", parameter " + std::to_string(p));
+      for (size_t way = 1; way < all.size(); ++way)
+        expect(all[way]->bytes() == all[0]->bytes(), "the values of way " + std::to_string(way));
       group.barrier();
     });
   }
@@ -182,23 +197,22 @@ ddp_case(every_way_gives_the_same_values) {
 
 /// An update within the pass does not hold up the reduction of the next bucket.
 ddp_ranks_case(run_on_gpus, updates_run_beside_reductions, 2) {
-  InPlaceTrained trained(group, rank, {.in_backward = true});
+  InPlaceTrained trained(group, ways_of({.in_backward = true}, 128));
   for (int step = 0; step < 2; ++step) trained.train(step);  // the first one makes its step at the end
   std::vector<void*> beside;
   for (const fake_gpu::StreamInfo& each : fake_gpu::streams())
-    if (each.device == rank && !each.high_priority && each.stream != trained.stream.get()) beside.push_back(each.stream);
+    if (each.device == rank && !each.high_priority && each.stream != trained.stream()) beside.push_back(each.stream);
   expect_equal(beside.size(), size_t{1}, "streams for updates");
   group.barrier();
   const int64_t before = fake_gpu::collectives();
   group.barrier();
   fake_gpu::pause(beside[0]);
   trained.model->begin_backward(DDP_PASS_REDUCE);
-  for (int32_t p = trained.model->table().parameter_count(); p-- > 0;)
-    trained.model->pass().mark_ready(p, trained.stream.get());
+  trained.mark();
   wait_until([&] { return fake_gpu::collectives() == before + 10; });
   expect(fake_gpu::pending(beside[0]) > 9, "the updates are still to come");
   fake_gpu::resume(beside[0]);
-  trained.model->end_backward(trained.stream.get());
-  trained.optimizer->step(trained.stream.get());
-  trained.stream.synchronize();
+  trained.model->end_backward(trained.stream());
+  trained.step();
+  trained.synchronize();
 }

@@ -8,20 +8,7 @@
 
 std::vector<std::byte> made(ddp_dtype dtype, const std::vector<double>& numbers) {
   std::vector<std::byte> bytes(numbers.size() * static_cast<size_t>(dtype_size(dtype)));
-  std::byte* to = bytes.data();
-  for (const double number : numbers) {
-    const auto put = [&](auto value) { std::memcpy(to, &value, sizeof value); };
-    switch (dtype) {
-      case DDP_F32: put(static_cast<float>(number)); break;
-      case DDP_F64: put(number); break;
-      case DDP_F16: put(double_to_half(number)); break;
-      case DDP_BF16: put(double_to_bfloat(number)); break;
-      case DDP_I32: put(static_cast<int32_t>(number)); break;
-      case DDP_I64: put(static_cast<int64_t>(number)); break;
-      default: put(static_cast<uint8_t>(number)); break;
-    }
-    to += dtype_size(dtype);
-  }
+  for (size_t i = 0; i < numbers.size(); ++i) set_element(dtype, bytes.data(), i, numbers[i]);
   return bytes;
 }
 
@@ -36,8 +23,7 @@ std::vector<double> numbers_of(ddp_dtype dtype, ddp_reduce op, int rank, int64_t
 ddp_case(collectives_have_the_bits_of_host_memory) {
   constexpr int64_t kCount = 102;  // in all; for 2 and 3 ranks
   for (const int size : {2, 3}) {
-    const FakeGpus gpus(5);
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
       const GpuStream stream(rank);
       for (const ddp_dtype dtype : {DDP_F32, DDP_F64, DDP_F16, DDP_BF16, DDP_I32, DDP_I64, DDP_U8})
         for (const ddp_reduce op : {DDP_SUM, DDP_AVERAGE, DDP_MIN, DDP_MAX}) {
@@ -68,9 +54,7 @@ ddp_case(collectives_have_the_bits_of_host_memory) {
           expect(std::equal(own.begin(), own.end(), after.begin() + static_cast<std::ptrdiff_t>(own.size()) * rank),
                  "in place: " + what);
         }
-      group.barrier();
     });
-    FakeGpus::expect_clean();
   }
 }
 
@@ -116,8 +100,7 @@ std::string trained(group::Group& group, int rank, ddp_dtype dtype, const Way& w
 /// Three ranks: a third of a whole number is no number of F32, so a product with a rounded third shows.
 ddp_case(passes_have_the_bits_of_host_memory) {
   for (const int size : {2, 3}) {
-    const FakeGpus gpus(6);
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
       for (const ddp_dtype dtype : {DDP_F32, DDP_F16, DDP_BF16})
         for (unsigned bits = 0; bits < 16; ++bits) {
           if (size == 3 && dtype != DDP_F32) continue;
@@ -125,23 +108,18 @@ ddp_case(passes_have_the_bits_of_host_memory) {
           expect(trained(group, rank, dtype, way, Home::kGpu) == trained(group, rank, dtype, way, Home::kHost),
                  std::string(dtype_name(dtype)) + ", way " + std::to_string(bits));
         }
-      group.barrier();
     });
-    FakeGpus::expect_clean();
   }
 }
 
 /// 256 and ones on the other ranks: BF16 would lose each of them.
 ddp_case(sixteen_bits_may_be_added_as_f32) {
-  const FakeGpus gpus(7);
-  run_gpu_groups(4, [&](group::Group& group, int rank) {
+  run_on(Path::kGpu, 4, [&](group::Group& group, int rank) {
     for (const ddp_dtype dtype : {DDP_BF16, DDP_F16})
       for (unsigned bits = 0; bits < 16; ++bits) {
         const Way way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, DDP_F32};
         expect(trained(group, rank, dtype, way, Home::kGpu) == trained(group, rank, dtype, way, Home::kHost),
                std::string(dtype_name(dtype)) + ", way " + std::to_string(bits));
       }
-    group.barrier();
   });
-  FakeGpus::expect_clean();
 }

@@ -183,8 +183,7 @@ ddp_ranks_case(run_on_gpus, a_part_may_be_its_own_place, 2) {
 }
 
 ddp_case(memory_that_is_refused_breaks_the_group_with_a_name) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [](group::Group& group, int rank) {
+  run_on_gpus(2, [](group::Group& group, int rank) {
     OnGpu mine(rank);
     group.barrier();
     if (rank == 0) {
@@ -198,12 +197,10 @@ ddp_case(memory_that_is_refused_breaks_the_group_with_a_name) {
     }
     fake_gpu::table().synchronize();
   });
-  FakeGpus::expect_clean();
 }
 
 ddp_case(a_gpu_that_is_lost_breaks_the_group_with_a_name) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [](group::Group& group, int rank) {
+  run_on_gpus(2, [](group::Group& group, int rank) {
     OnGpu mine(rank);
     std::vector<float> host(kCount);
     group.barrier();
@@ -216,7 +213,6 @@ ddp_case(a_gpu_that_is_lost_breaks_the_group_with_a_name) {
                  {"rank 0", "lost its GPU 0"});
     fake_gpu::table().synchronize();
   });
-  FakeGpus::expect_clean();
 }
 
 /// A rank goes while another one's tensor is still copied: the error comes at once, the copy ends later, in memory that is

@@ -44,15 +44,7 @@ ddp_ranks_case(run_on_gpus, steps_and_averages_after_a_failure_change_nothing, 2
   group.barrier();
   // The group breaks between the call of a step and the work that it enqueued.
   fake_gpu::pause(world.stream());
-  if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
-  wait_until([&] {
-    try {
-      group.health().check_usable();
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
-  });
+  break_group(group);
   world.optimizer->prepare_blocks();
   for (size_t k = 0; k < world.size(); ++k) world.optimizer->update_block(static_cast<int32_t>(k), 0, world.count(k));
   world.optimizer->flush(world.stream());
@@ -65,12 +57,10 @@ ddp_ranks_case(run_on_gpus, steps_and_averages_after_a_failure_change_nothing, 2
 
 ddp_case(after_the_second_pass_nothing_is_allocated_and_nobody_is_waited_for) {
   for (const auto& [shard, in_backward] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}})
-    on_two_gpus([s = shard, b = in_backward](group::Group& group, int rank) {
+    on_two_gpus([s = shard, b = in_backward](group::Group& group, int) {
       Training world(group, Rule::kAdamW, ways_of(Home::kGpu, s, b));
       for (int step = 0; step < 2; ++step) train(world, step);
-      group.barrier();
-      if (rank == 0) fake_gpu::clear_log();
-      group.barrier();
+      begin_log(group);
       for (int step = 0; step < 3; ++step) {
         world.reduce();
         world.step();

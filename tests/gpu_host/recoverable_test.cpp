@@ -35,12 +35,20 @@ std::shared_ptr<group::Group> meet(const Folder& folder, int rank, int size, ddp
   return join_process_group(folder, rank, size, options);
 }
 
-void expect_like(const std::vector<std::vector<float>>& found, const std::vector<std::vector<float>>& wanted,
-                 double tolerance, const std::string& what) {
-  for (size_t p = 0; p < kParameters; ++p)
-    for (size_t i = 0; i < wanted[p].size(); ++i)
-      if (!(std::abs(static_cast<double>(found[p][i]) - wanted[p][i]) <= tolerance))
-        expect_equal(found[p][i], wanted[p][i], what + ": p" + std::to_string(p) + "[" + std::to_string(i) + "]");
+double number_at(const std::string& floats, size_t i) {
+  return get_element(DDP_F32, reinterpret_cast<const std::byte*>(floats.data()), i);
+}
+
+/// What two survivors end with.
+void expect_ends(const std::string& one, const std::string& other, const std::string& wanted, const RecoverableWay& way,
+                 const std::string& what) {
+  expect(one == other, what + ": the ranks have the same bits");
+  expect_equal(one.size(), wanted.size(), what + ": bytes");
+  for (size_t i = 0; i < wanted.size() / 4; ++i)
+    if (!(std::abs(number_at(one, i) - number_at(wanted, i)) <= (way.adam ? 1e-6 : 0)))
+      expect_equal(number_at(one, i), number_at(wanted, i), what + ": element " + std::to_string(i));
+  FakeGpus::expect_correct(what);
+  FakeGpus::expect_nothing_left();
 }
 
 enum class Death { kBetweenPasses, kInThePass, kBehindThePass, kBehindTheStep };
@@ -53,26 +61,22 @@ std::string name_of(const RecoverableWay& way, Death death) {
 /// All ranks are in the third pass, whose collectives cannot end: most gradients of the last rank never come, or its device
 /// does nothing.
 void open_pass(RecoverableTrainee& t, int rank, Death death, std::atomic<int>& in_pass) {
+  t.fill(rank, 2);
   t.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = 0; p < kParameters; ++p) t.fill(p, 2, rank);
   if (rank == kSize - 1 && death == Death::kBehindThePass) fake_gpu::pause_device(rank);
-  const size_t marks = death == Death::kBehindThePass ? kParameters : rank == kSize - 1 ? 1 : kParameters - 1;
-  for (size_t p = kParameters; p-- > kParameters - marks;) t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
+  const auto all = static_cast<int32_t>(t.size());
+  const int32_t marks = death == Death::kBehindThePass ? all : rank == kSize - 1 ? 1 : all - 1;
+  for (int32_t p = all; p-- > all - marks;) t.mark_one(p);
   ++in_pass;
   wait_until([&] { return in_pass.load() == kSize; });
 }
 
 /// The third step is counted while the device has not begun it.
 void step_without_device(RecoverableTrainee& t, int rank, std::atomic<int>& in_pass) {
-  t.model->begin_backward(DDP_PASS_REDUCE);
-  for (size_t p = kParameters; p-- > 0;) {
-    t.fill(p, 2, rank);
-    t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
-  }
-  t.model->end_backward(t.at());
-  t.stream->synchronize();
-  fake_gpu::pause(t.stream->get());
-  t.optimizer->step(t.at());
+  t.pass(rank, 2);
+  t.synchronize();
+  fake_gpu::pause(t.stream());
+  t.step();
   ++in_pass;
   wait_until([&] { return in_pass.load() == kSize; });
 }
@@ -80,8 +84,8 @@ void step_without_device(RecoverableTrainee& t, int rank, std::atomic<int>& in_p
 void expect_broken_pass(RecoverableTrainee& t, Death death) {
   expect_error(DDP_ERROR_ABORTED,
                [&] {
-                 if (death == Death::kInThePass) t.model->pass().mark_ready(0, t.at());
-                 t.model->end_backward(t.at());
+                 if (death == Death::kInThePass) t.mark_one(0);
+                 t.model->end_backward(t.stream());
                },
                {"dies"});
 }
@@ -92,13 +96,13 @@ void lose_one(const RecoverableWay& way, Death death) {
   const Folder folder;
   const std::string what = name_of(way, death);
   const int made = death == Death::kBehindTheStep ? 3 : 2;
-  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::array<std::string, kSize> ends;
   std::atomic<int> in_pass{0}, know{0};
   run_ranks(kSize, [&](int rank) {
     const auto group = meet(folder, rank, kSize, recoverable(), rank);
-    RecoverableTrainee t(group, way, rank);
-    for (int step = 0; step < 2; ++step) t.step(step, rank);
-    t.stream->synchronize();
+    RecoverableTrainee t(*group, way);
+    for (int step = 0; step < 2; ++step) t.train(rank, step);
+    t.synchronize();
     group->barrier();
     if (death == Death::kInThePass || death == Death::kBehindThePass) open_pass(t, rank, death, in_pass);
     if (death == Death::kBehindTheStep) step_without_device(t, rank, in_pass);
@@ -106,29 +110,26 @@ void lose_one(const RecoverableWay& way, Death death) {
       group->health().abort(Error(DDP_ERROR_ABORTED, "the last rank dies"));
       wait_until([&] { return know.load() == kSize - 1; });
       fake_gpu::resume_device(rank);
-      fake_gpu::resume(t.stream->get());
+      fake_gpu::resume(t.stream());
       return;
     }
     const std::vector<const void*> places = t.addresses();
     if (death == Death::kInThePass || death == Death::kBehindThePass) expect_broken_pass(t, death);
     if (death == Death::kBehindTheStep) {
       expect(group::Recovery::await_broken(*group), what + ": the group breaks");
-      fake_gpu::resume(t.stream->get());
+      fake_gpu::resume(t.stream());
     }
     ++know;
     const group::Recovery::Outcome outcome = group::Recovery::run(*group, group::RecoveryRule());
     expect_equal(group->size(), kSize - 1, what + ": ranks");
     expect_equal(outcome.step, static_cast<int64_t>(made), what + ": the step");
     expect(t.addresses() == places, what + ": the addresses");
-    for (int step = made; step < made + 2; ++step) t.step(step, rank);
-    ends[static_cast<size_t>(rank)] = t.values();
-    t.model->replicas().check(t.at());
+    for (int step = made; step < made + 2; ++step) t.train(rank, step);
+    ends[static_cast<size_t>(rank)] = t.bytes();
+    t.model->replicas().check(t.stream());
     group->barrier();
   });
-  expect(ends[0] == ends[1], what + ": the ranks have the same bits");
-  expect_like(ends[0], oracle(way, {{kSize, made}, {kSize - 1, 2}}), way.adam ? 1e-6 : 0, what);
-  FakeGpus::expect_correct(what);
-  FakeGpus::expect_nothing_left();
+  expect_ends(ends[0], ends[1], oracle(way, {{kSize, made}, {kSize - 1, 2}}), way, what);
 }
 
 ddp_case(two_of_three_go_on) {
@@ -150,15 +151,15 @@ void what_was_kept_comes_back(const RecoverableWay& way) {
   const FakeGpus gpus;
   const Folder folder;
   const std::string what = way.name;
-  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::array<std::string, kSize> ends;
   std::atomic<int> know{0};
   run_ranks(kSize, [&](int rank) {
     const auto group = meet(folder, rank, kSize, recoverable(), rank);
-    RecoverableTrainee t(group, way, rank);
-    for (int step = 0; step < 2; ++step) t.step(step, rank);
-    checkpoint::keep("ddp_state_keep", {t.model.get()}, {1, 2}, "own", t.at(), std::nullopt);
-    t.step(2, rank);
-    t.stream->synchronize();
+    RecoverableTrainee t(*group, way);
+    for (int step = 0; step < 2; ++step) t.train(rank, step);
+    checkpoint::keep("ddp_state_keep", {t.model.get()}, {1, 2}, "own", t.stream(), std::nullopt);
+    t.train(rank, 2);
+    t.synchronize();
     group->barrier();
     if (rank == kSize - 1) {
       group->health().abort(Error(DDP_ERROR_ABORTED, "the last rank dies"));
@@ -170,17 +171,14 @@ void what_was_kept_comes_back(const RecoverableWay& way) {
     expect_equal(outcome.step, int64_t{2}, what + ": the step");
     expect_equal(outcome.kept.went_back, int64_t{1}, what + ": steps to repeat");
     expect(group::Recovery::survival(*group)->keeper().bytes() == "own", what + ": the program's bytes");
-    for (int step = 2; step < 4; ++step) t.step(step, rank);
-    ends[static_cast<size_t>(rank)] = t.values();
-    t.model->replicas().check(t.at());
+    for (int step = 2; step < 4; ++step) t.train(rank, step);
+    ends[static_cast<size_t>(rank)] = t.bytes();
+    t.model->replicas().check(t.stream());
     group->barrier();
   });
   RecoverableWay whole = way;
   whole.shard = false;
-  expect(ends[0] == ends[1], what + ": the ranks have the same bits");
-  expect_like(ends[0], oracle(whole, {{kSize, 2}, {kSize - 1, 2}}), way.adam ? 1e-6 : 0, what);
-  FakeGpus::expect_correct(what);
-  FakeGpus::expect_nothing_left();
+  expect_ends(ends[0], ends[1], oracle(whole, {{kSize, 2}, {kSize - 1, 2}}), way, what);
 }
 
 ddp_case(what_was_kept_of_slices_comes_back) {
@@ -194,7 +192,7 @@ ddp_case(what_was_kept_of_slices_comes_back) {
 void grow_and_shrink(const RecoverableWay& way) {
   const FakeGpus gpus;
   const Folder folder;
-  std::array<std::vector<std::vector<float>>, kSize> ends;
+  std::array<std::string, kSize> ends;
   std::atomic<bool> stands{false};
   int before = 0;  // steps that two ranks made
   run_ranks(kSize, [&](int number) {
@@ -203,14 +201,14 @@ void grow_and_shrink(const RecoverableWay& way) {
     if (is_new) wait_until([&] { return stands.load(); });
     options.join = is_new ? 1 : 0;
     const auto group = meet(folder, is_new ? -1 : number, is_new ? -1 : 2, options, number);
-    RecoverableTrainee t(group, way, number);
-    for (int step = 0; !is_new && step < 2; ++step) t.step(step, group->rank());
+    RecoverableTrainee t(*group, way);
+    for (int step = 0; !is_new && step < 2; ++step) t.train(group->rank(), step);
     if (number == 0) stands = true;
     if (!is_new) {
       int step = 2;
       expect_error(DDP_ERROR_ABORTED,
                    [&] {
-                     for (;;) t.step(step++, group->rank());
+                     for (;;) t.train(group->rank(), step++);
                    },
                    {"new rank"});
       static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
@@ -218,20 +216,17 @@ void grow_and_shrink(const RecoverableWay& way) {
     expect_equal(group->size(), kSize, "all are there");
     const auto made = static_cast<int>(t.optimizer->step_count());
     if (is_new) before = made;
-    for (int step = made; step < made + 2; ++step) t.step(step, group->rank());
-    t.stream->synchronize();
+    for (int step = made; step < made + 2; ++step) t.train(group->rank(), step);
+    t.synchronize();
     group->barrier();
     if (number == 0) return group->health().abort(Error(DDP_ERROR_ABORTED, "rank 0 dies"));
     expect(group::Recovery::await_broken(*group), "the group breaks");
     static_cast<void>(group::Recovery::run(*group, group::RecoveryRule()));
-    for (int step = made + 2; step < made + 4; ++step) t.step(step, group->rank());
-    ends[static_cast<size_t>(number)] = t.values();
+    for (int step = made + 2; step < made + 4; ++step) t.train(group->rank(), step);
+    ends[static_cast<size_t>(number)] = t.bytes();
     group->barrier();
   });
-  expect(ends[1] == ends[2], std::string(way.name) + ": the ranks have the same bits");
-  expect_like(ends[1], oracle(way, {{2, before}, {kSize, 2}, {2, 2}}), way.adam ? 1e-6 : 0, way.name);
-  FakeGpus::expect_correct(way.name);
-  FakeGpus::expect_nothing_left();
+  expect_ends(ends[1], ends[2], oracle(way, {{2, before}, {kSize, 2}, {2, 2}}), way, way.name);
 }
 
 ddp_case(a_new_rank_joins_and_the_first_one_dies) {
@@ -245,14 +240,16 @@ ddp_case(buffers_on_their_way_are_taken_back) {
   std::atomic<int> know{0};
   run_ranks(kSize, [&](int rank) {
     const auto group = meet(folder, rank, kSize, recoverable(), rank);
-    RecoverableTrainee t(group, kWays[0], rank);
-    t.step(0, rank);
-    t.stream->synchronize();
-    const Tensor& buffer = t.model->table().buffers().front().value;
-    GpuArray sent(rank, buffer.bytes());
-    sent.poke<float>({1, static_cast<float>(rank)});
-    if (rank == 0) write_on(t.at(), sent, buffer.data);
-    t.stream->synchronize();
+    const GpuArray running(rank, 8);
+    Ways ways = kWays[0].ways(Home::kGpu);
+    ways.is_committed = false;
+    Training t(*group, Rule::kMomentum, ways);
+    t.model->add_buffer("running", running.tensor(*group, DDP_F32));
+    t.model->replicas().keep_equal(t.optimizer);
+    t.commit();
+    t.train(rank, 0);
+    t.synchronize();
+    running.poke<float>(rank == 0 ? std::vector<float>{1, 0} : std::vector<float>{7, 8});
     group->barrier();
     if (rank == kSize - 1) {
       fake_gpu::pause_device(rank);
@@ -262,13 +259,14 @@ ddp_case(buffers_on_their_way_are_taken_back) {
       fake_gpu::resume_device(rank);
       return;
     }
-    static_cast<void>(try_to([&] { model::sync_buffers(*t.model, 0, t.at()); }));
+    static_cast<void>(try_to([&] { model::sync_buffers(*t.model, 0, t.stream()); }));
     expect(group::Recovery::await_broken(*group), "the group breaks");
-    if (rank == 1) expect(t.read(buffer) == std::vector<float>({7, 8}), "the buffer of before");
+    if (rank == 1) expect(running.peek<float>() == std::vector<float>({7, 8}), "the buffer of before");
     ++know;
     const group::Recovery::Outcome outcome = group::Recovery::run(*group, group::RecoveryRule());
     expect_equal(outcome.source, 0, "who sends");
-    expect(t.read(buffer) == std::vector<float>({1, 0}), "the buffer of rank 0");
+    t.synchronize();
+    expect(running.peek<float>() == std::vector<float>({1, 0}), "the buffer of rank 0");
     group->barrier();
   });
   FakeGpus::expect_clean();
@@ -280,19 +278,17 @@ ddp_case(a_captured_pass_is_refused) {
   const Folder folder;
   run_ranks(2, [&](int rank) {
     const auto group = meet(folder, rank, 2, recoverable(), rank);
-    RecoverableTrainee t(group, kWays[0], rank);
-    t.step(0, rank);
-    t.stream->synchronize();
+    RecoverableTrainee t(*group, kWays[0]);
+    t.train(rank, 0);
+    t.synchronize();
     group->barrier();
-    expect(fake_gpu::begin_capture(t.at(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    t.model->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = kParameters; p-- > 0;) t.model->pass().mark_ready(static_cast<int32_t>(p), t.at());
-    expect_error(DDP_ERROR_INVALID_STATE, [&] { t.model->end_backward(t.at()); }, {"recoverable = 1"});
+    expect(fake_gpu::begin_capture(t.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { t.reduce(); }, {"recoverable = 1"});
     std::string why;
-    static_cast<void>(fake_gpu::end_capture(t.at(), &why));
+    static_cast<void>(fake_gpu::end_capture(t.stream(), &why));
     group->barrier();
-    t.step(1, rank);
-    t.stream->synchronize();
+    t.train(rank, 1);
+    t.synchronize();
     group->barrier();
   });
 }

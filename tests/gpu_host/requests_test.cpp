@@ -163,12 +163,11 @@ ddp_ranks_case(run_on_gpus, an_end_that_is_learned_of_in_a_capture_can_be_had_af
   mine.write(numbers(rank));
   group::send_message(group, mine.tensor(group), 1 - rank, 1, mine.stream.get());
   wait_until([&] { return received->ended(); });
-  expect(fake_gpu::begin_capture(taken.stream.get(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-  expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(wait(received)); },
-               {"what came is copied to the GPU in the order of this stream"});
-  std::string why;
-  const fake_gpu::GraphPtr graph = fake_gpu::end_capture(taken.stream.get(), &why);
-  expect(graph != nullptr && fake_gpu::graph_operations(graph).empty(), "nothing is in it: " + why);
+  const fake_gpu::GraphPtr graph = capture(taken.stream.get(), [&] {
+    expect_error(DDP_ERROR_INVALID_STATE, [&] { static_cast<void>(wait(received)); },
+                 {"what came is copied to the GPU in the order of this stream"});
+  });
+  expect(fake_gpu::graph_operations(graph).empty(), "nothing is in it");
   expect(wait(received), "again");
   expect(taken.read() == numbers(1 - rank), "what came");
   group.barrier();
@@ -232,8 +231,7 @@ ddp_case(a_break_ends_what_waits_for_a_stream) {
 }
 
 ddp_case(a_gpu_that_is_lost_is_the_error_of_the_request) {
-  const FakeGpus gpus;
-  run_gpu_groups(2, [](group::Group& group, int rank) {
+  run_on_gpus(2, [](group::Group& group, int rank) {
     OnGpu mine(rank), taken(rank);
     RequestPtr sent, received;
     if (rank == 1) receive(group, taken, 1, &received);
@@ -251,5 +249,4 @@ ddp_case(a_gpu_that_is_lost_is_the_error_of_the_request) {
       expect_error(DDP_ERROR_PEER_FAILED, [&] { static_cast<void>(wait(received)); }, {"rank 0"});
     }
   });
-  FakeGpus::expect_clean();
 }

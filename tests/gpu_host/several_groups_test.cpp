@@ -200,11 +200,7 @@ ddp_case(a_captured_pass_holds_the_calls_of_another_group) {
     pass();
     world.stream.synchronize();
     first.barrier();
-    std::string why;
-    expect(fake_gpu::begin_capture(stream, fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    pass();
-    const fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream, &why);
-    expect(graph != nullptr, "the capture ends well: " + why);
+    const fake_gpu::GraphPtr graph = capture(stream, pass);
     for (int replay = 0; replay < 2; ++replay) fake_gpu::launch_graph(graph, stream);
     pass();
     world.stream.synchronize();

@@ -38,17 +38,14 @@ ddp_case(a_file_is_loaded_wherever_the_tensors_lie) {
   for (const int size : {1, 2, 3})
     for (const Place place : kPlaces)
       for (const bool sharded : {false, true}) {
-        const FakeGpus gpus(13);
-        run_gpu_groups(size, [&](group::Group& group, int rank) {
+        run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
           Checkpointed state(group, rank, place, sharded);
           if (size > 1) state.world.model->commit(state.world.compute.get());
           state.world.compute.synchronize();
           state.fill(7 + rank);
           state.load(folder.file("a"));
           state.expect_filled(6, "loaded on " + std::to_string(size));
-          group.barrier();
         });
-        FakeGpus::expect_clean();
       }
 }
 
@@ -70,8 +67,7 @@ ddp_case(tensors_of_many_chunks_come_and_go_whole) {
 
 ddp_case(saving_and_loading_wait_for_what_was_enqueued) {
   const TemporaryFolder folder;
-  const FakeGpus gpus(21);
-  run_gpu_groups(1, [&](group::Group& group, int rank) {
+  run_on(Path::kGpu, 1, [&](group::Group& group, int rank) {
     Checkpointed state(group, rank, Place::kGpu);
     GpuArray fresh(rank, state.world.bytes("large"));
     const GpuStream other(rank);
@@ -92,7 +88,6 @@ ddp_case(saving_and_loading_wait_for_what_was_enqueued) {
     state.load(folder.file("a"));
     expect(state.world.lent("large").read() == saved, "and is in the file");
   });
-  FakeGpus::expect_clean();
 }
 
 ddp_case(a_part_is_loaded_and_one_rank_loads_alone) {

@@ -5,11 +5,8 @@
 
 #include "checkpoint/state.hpp"
 #include "gpu_host/small_model.hpp"
-#include "model/optimizer_slot.hpp"
-#include "optim/sgd.hpp"
-#include "parts/model_pass.hpp"
 #include "support/own_threads.hpp"
-#include "support/rule_options.hpp"
+#include "support/training.hpp"
 
 namespace ddp::test {
 
@@ -42,70 +39,50 @@ struct SweptStory {
   Values values;
 };
 
-class SweptRank {
- public:
-  SweptRank(group::Group& group, int rank, const SweptWay& way)
-      : rank_(rank),
-        is_lent_(way.lent),
-        stream_(rank),
-        model_(std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options(way))) {
-    for (size_t p = 0; p < kShapes.size(); ++p) {
-      for (auto* arrays : {&values_, &grads_, &fresh_}) arrays->emplace_back(rank, kShapes[p] * 4);
-      values_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(p)));
-      fresh_[p].poke(std::vector<float>(static_cast<size_t>(kShapes[p]), static_cast<float>(rank + 1)));
-      const Tensor grad = grads_[p].tensor(group, DDP_F32);
-      model_->add_parameter("p" + std::to_string(p), values_[p].tensor(group, DDP_F32), way.own ? nullptr : &grad);
-    }
-    SgdOptions rule;
-    rule.rate = 0.5;
-    rule.momentum = 0.5;
-    rule.shard = way.shard ? 1 : 0;
-    rule.in_backward = way.in_backward ? 1 : 0;
-    sgd_ = std::make_shared<optim::Sgd>(model_, rule, rule);
-    if (sgd_->in_passes() != nullptr) model_->optimizer_slot().attach(sgd_);
+struct SweptRank : Training {
+  SweptRank(group::Group& of, const SweptWay& way) : Training(of, Rule::kMomentum, ways_of(way)), is_lent(way.lent) {
+    for (size_t p = 0; p < size(); ++p) fill(p, [&](size_t, int64_t) { return of.rank() + 1; });
   }
-  void commit() { model_->commit(stream_.get()); }
-  void step() {
-    model_->begin_backward(DDP_PASS_REDUCE);
-    for (size_t p = kShapes.size(); p-- > 0;) {
-      write_on(stream_.get(), fresh_[p], model_->table().parameter(static_cast<int32_t>(p)).grad.data);
-      model_->pass().mark_ready(static_cast<int32_t>(p), stream_.get());
-    }
-    model_->end_backward(stream_.get());
-    sgd_->step(stream_.get());
-    if (is_lent_)  // only its owner ends it, so the owner must not block where it gets no report of a failure
+  void train_once() const {
+    reduce();
+    step();
+    if (is_lent)  // only its owner ends it, so the owner must not block where it gets no report of a failure
       wait_until([&] {
-        model_->group().health().check_usable();
-        return fake_gpu::pending(stream_.get()) == 0;
+        group.health().check_usable();
+        return fake_gpu::pending(stream()) == 0;
       });
-    stream_.synchronize();
+    synchronize();
   }
   void save() {
     checkpoint::save_stream(
-        "save", {*model_, sgd_.get()}, {}, [](const void*, int64_t) { return 0; }, std::nullopt);
+        "save", {*model, optimizer.get()}, {}, [](const void*, int64_t) { return 0; }, std::nullopt);
   }
-  [[nodiscard]] bool is_whole() const { return model_->values().is_whole(); }
-  [[nodiscard]] Values values() const {
-    wait_until([&] { return fake_gpu::pending_on_device(rank_) == 0; });
+  [[nodiscard]] bool is_whole() const { return model->values().is_whole(); }
+  [[nodiscard]] Values floats() const {
+    wait_until([&] { return fake_gpu::pending_on_device(device()) == 0; });
     Values all;
-    for (size_t p = 0; p < kShapes.size(); ++p) {
-      all.emplace_back(static_cast<size_t>(kShapes[p]));
-      const void* const value = model_->table().parameter(static_cast<int32_t>(p)).value.data;
-      expect(fake_gpu::peek(all.back().data(), value, kShapes[p] * 4), "peeked");
+    for (size_t p = 0; p < size(); ++p) {
+      all.emplace_back(static_cast<size_t>(count(p)));
+      expect(fake_gpu::peek(all.back().data(), value(p).data, count(p) * 4), "peeked");
     }
     return all;
   }
 
  private:
-  static ddp_model_options options(const SweptWay& way) {
-    return {.first_bucket_bytes = 8'000, .bucket_bytes = 8'000, .own_values = way.own ? 1 : 0};
+  static Ways ways_of(const SweptWay& way) {
+    Ways ways;
+    ways.shapes.assign(kShapes.begin(), kShapes.end());
+    ways.first_bucket_bytes = ways.bucket_bytes = 8'000;
+    ways.unused = DDP_UNUSED_ERROR;
+    ways.own_values = ways.owned_grads = way.own;
+    ways.enqueued = true;
+    ways.is_committed = false;
+    ways.rate = ways.momentum = 0.5;
+    ways.shard = way.shard;
+    ways.in_backward = way.in_backward;
+    return ways;
   }
-  int rank_;
-  bool is_lent_;
-  GpuStream stream_;
-  std::vector<GpuArray> values_, grads_, fresh_;
-  std::shared_ptr<model::Model> model_;
-  std::shared_ptr<optim::Sgd> sgd_;
+  bool is_lent;
 };
 
 /// The ranks of one training, and what happens to one of them.
@@ -171,14 +148,14 @@ inline void SweptWorld::run_rank(group::Group& group, int rank) {
   SweptStory& story = stories[static_cast<size_t>(rank)];
   story.has_group = true;
   set_group(rank, &group);
-  SweptRank training(group, rank, way);
+  SweptRank training(group, way);
   try {
-    training.commit();
+    training.model->commit(training.stream());
     story.is_committed = true;
-    if (rank == 0 && after.empty()) start = training.values();
+    if (rank == 0 && after.empty()) start = training.floats();
     for (; story.steps < kSteps; ++story.steps) {
-      training.step();
-      if (rank == 0 && after.size() < kSteps) after.push_back(training.values());
+      training.train_once();
+      if (rank == 0 && after.size() < kSteps) after.push_back(training.floats());
     }
     training.save();
     group.barrier();
@@ -188,7 +165,7 @@ inline void SweptWorld::run_rank(group::Group& group, int rank) {
   }
   if (!is_held || rank != bad) {
     story.is_whole = training.is_whole();
-    story.values = training.values();
+    story.values = training.floats();
   }
 }
 

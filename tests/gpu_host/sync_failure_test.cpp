@@ -45,15 +45,7 @@ ddp_ranks_case(run_on_gpus, an_average_that_breaks_off_changes_no_parameter, 2) 
   fake_gpu::pause(group.channels().first().gpu()->stream());
   average_parameters(*world.model, world.compute.get());
   group.barrier();  // or rank 1 may get the report of the end inside the call
-  if (rank == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test has had enough"));
-  wait_until([&] {
-    try {
-      group.health().check_usable();
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
-  });
+  break_group(group);
   fake_gpu::resume(group.channels().first().gpu()->stream());
   world.compute.synchronize();
   world.expect_filled(rank, 3, "as before");

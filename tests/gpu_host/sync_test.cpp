@@ -13,22 +13,18 @@
 ddp_case(commit_gives_the_values_of_rank_0) {
   for (const int size : {1, 2, 3, 4})
     for (const Place place : {Place::kGpu, Place::kMixed}) {
-      const FakeGpus gpus(static_cast<uint64_t>(size));
-      run_gpu_groups(size, [&](group::Group& group, int rank) {
+      run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
         MixedModel world(group, rank, place);
         world.fill(rank, 1);
         world.model->commit(world.compute.get());
         world.compute.synchronize();
         world.expect_filled(0, 1, "the values of rank 0");
-        group.barrier();
       });
-      FakeGpus::expect_clean();
     }
 }
 
 ddp_case(buffers_come_from_the_root_whatever_it_is) {
-  const FakeGpus gpus(11);
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+  run_on(Path::kGpu, 3, [&](group::Group& group, int rank) {
     MixedModel world(group, rank, Place::kMixed);
     world.model->commit(world.compute.get());
     const GpuStream other(rank);
@@ -44,7 +40,6 @@ ddp_case(buffers_come_from_the_root_whatever_it_is) {
       group.barrier();
     }
   });
-  FakeGpus::expect_clean();
 }
 
 ddp_ranks_case(run_on_gpus, buffers_on_a_gpu_are_sent_without_waiting_for_it, 2) {
@@ -53,17 +48,9 @@ ddp_ranks_case(run_on_gpus, buffers_on_a_gpu_are_sent_without_waiting_for_it, 2)
   world.model->commit(world.compute.get());
   sync_buffers(*world.model, 1, world.compute.get());
   world.compute.synchronize();
-  group.barrier();
-  if (rank == 0) fake_gpu::clear_log();
-  group.barrier();
-  fake_gpu::pause_device(rank);
-  for (int round = 0; round < 3; ++round) sync_buffers(*world.model, 1, world.compute.get());
-  expect(fake_gpu::pending_on_device(rank) > 0, "nothing has run yet");
-  group.barrier();
-  expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits of the host");
-  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
-  group.barrier();
-  fake_gpu::resume_device(rank);
+  expect_no_wait(group, [&] {
+    for (int round = 0; round < 3; ++round) sync_buffers(*world.model, 1, world.compute.get());
+  });
   world.compute.synchronize();
   group.barrier();
 }
@@ -91,9 +78,7 @@ ddp_case(a_comparison_follows_the_stream_and_waits_once) {
     GpuArray fresh(rank, world.bytes("large"));
     fresh.poke(std::vector<float>(static_cast<size_t>(fresh.bytes()) / 4, static_cast<float>(rank)));
     write_on(world.compute.get(), fresh, world.tensor("large").data);
-    group.barrier();
-    if (rank == 0) fake_gpu::clear_log();
-    group.barrier();
+    begin_log(group);
     expect_error(DDP_ERROR_MISMATCH, [&] { world.model->replicas().check(world.compute.get()); }, {"\"large\""});
     group.barrier();
     if (rank == 0) expect_equal(fake_gpu::host_waits(), int64_t{4}, "a copy and a stream on each rank");
@@ -104,8 +89,7 @@ ddp_case(a_comparison_follows_the_stream_and_waits_once) {
 
 ddp_case(replicas_that_drift_are_made_equal) {
   for (const int size : {2, 3}) {
-    const FakeGpus gpus(7);
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
       ddp_model_options options = mixed_model_options();
       options.check_every = 2;
       options.drift = size == 2 ? DDP_DRIFT_REPORT : DDP_DRIFT_RESEND;
@@ -126,9 +110,7 @@ ddp_case(replicas_that_drift_are_made_equal) {
         world.model->replicas().fill(stats);
         expect(stats.checks == 1 && stats.repairs == 1, "one check, one repair");
       }
-      group.barrier();
     });
-    FakeGpus::expect_clean();
   }
 }
 
@@ -146,8 +128,7 @@ ddp_ranks_case(run_on_gpus, the_hash_is_that_of_the_same_values_in_host_memory, 
 
 ddp_case(a_rank_without_data_ends_with_the_newest_state) {
   for (const Place place : {Place::kHost, Place::kGpu, Place::kMixed}) {
-    const FakeGpus gpus(41);
-    run_gpu_groups(3, [&](group::Group& group, int rank) {
+    run_on(Path::kGpu, 3, [&](group::Group& group, int rank) {
       ddp_model_options options = mixed_model_options();
       options.uneven_inputs = 1;
       MixedModel world(group, rank, place, options);
@@ -165,15 +146,12 @@ ddp_case(a_rank_without_data_ends_with_the_newest_state) {
       join(*world.model, world.compute.get());
       world.compute.synchronize();
       world.expect_filled(7, 1 + last, "what the last rank had in the end");
-      group.barrier();
     });
-    FakeGpus::expect_clean();
   }
 }
 
 ddp_case(moments_on_a_gpu_are_repaired_with_their_parameters) {
-  const FakeGpus gpus(43);
-  run_gpu_groups(3, [&](group::Group& group, int rank) {
+  run_on(Path::kGpu, 3, [&](group::Group& group, int rank) {
     ddp_model_options options = mixed_model_options();
     options.check_every = 2;
     options.drift = DDP_DRIFT_RESEND;
@@ -217,7 +195,6 @@ ddp_case(moments_on_a_gpu_are_repaired_with_their_parameters) {
       expect(each == std::to_string(hash), "the same moments on all ranks");
     world.model->replicas().check(world.compute.get());
   });
-  FakeGpus::expect_clean();
 }
 
 ddp_ranks_case(run_on_gpus, a_graph_cannot_hold_what_shares_memory, 1) {
@@ -235,8 +212,7 @@ ddp_ranks_case(run_on_gpus, a_graph_cannot_hold_what_shares_memory, 1) {
 
 ddp_case(averages_are_those_of_all_ranks) {
   for (const int size : {1, 2, 4}) {
-    const FakeGpus gpus(static_cast<uint64_t>(size) + 20);
-    run_gpu_groups(size, [&](group::Group& group, int rank) {
+    run_on(Path::kGpu, size, [&](group::Group& group, int rank) {
       MixedModel world(group, rank, Place::kMixed);
       world.model->commit(world.compute.get());
       world.compute.synchronize();
@@ -244,9 +220,7 @@ ddp_case(averages_are_those_of_all_ranks) {
       average_parameters(*world.model, world.compute.get());
       world.compute.synchronize();
       world.expect_averaged(size, 2);
-      group.barrier();
     });
-    FakeGpus::expect_clean();
   }
 }
 

@@ -231,10 +231,7 @@ ddp_case(captures_are_not_disturbed) {
     std::string why;
     expect(fake_gpu::end_capture(other.get(), &why) != nullptr, "the capture ends well: " + why);
     trainee.synchronize();
-    expect(fake_gpu::begin_capture(trainee.stream(), fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
-    trainee.reduce();
-    const fake_gpu::GraphPtr graph = fake_gpu::end_capture(trainee.stream(), &why);
-    expect(graph != nullptr, "the capture ends well: " + why);
+    const fake_gpu::GraphPtr graph = capture(trainee.stream(), [&] { trainee.reduce(); });
     for (const std::string& name : fake_gpu::graph_operations(graph))
       expect(name != "event_record", "nothing of the trace is in it");
     group::stop_trace(group);

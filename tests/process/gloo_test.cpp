@@ -7,9 +7,8 @@
 #include "bootstrap/failure.hpp"
 #include "socket/transport.hpp"
 #include "support/check.hpp"
-#include "support/fork_control.hpp"
+#include "support/fork_run.hpp"
 #include "support/no_gloo.hpp"
-#include "support/procs.hpp"
 #include "support/values.hpp"
 
 // One child's group.
@@ -30,20 +29,6 @@ class Child : NotCopied {
   bootstrap::Failure failure_;
   ForkControl control_;
   std::unique_ptr<collective::Transport> transport_;
-};
-
-struct Run {
-  ForkHub hub;
-  Procs procs;
-  Run(int size, const std::function<std::string(ForkHub&, int, Reporter&)>& body)
-      : hub(size), procs(size, [&](int rank, Reporter& report) {
-          signal(SIGPIPE, SIG_DFL);
-          return body(hub, rank, report);
-        }) {
-    hub.release();
-  }
-  /// All must end with exit code 0.
-  void expect_success() { test::expect_success(procs); }
 };
 
 ddp_case(sums_have_the_bits_of_one_reduction) {
@@ -83,22 +68,6 @@ ddp_case(the_other_collectives_work_too) {
     }
     return std::string();
   }).expect_success();
-}
-
-// Reduce for ever; the error's text comes back.
-std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report) {
-  std::vector<float> data(static_cast<size_t>(count), 1.0F);
-  try {
-    for (int i = 0; i < 1'000'000; ++i) {
-      child->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_AVERAGE);
-      if (i == 2) report.say("running");
-    }
-  } catch (const Error& error) {
-    const std::string first = std::string(status_name(error.status())) + ": " + error.text();
-    expect_equal(expect_error(error.status(), [&] { child->barrier(); }), error.text(), "the same cause again");
-    return first;
-  }
-  return "never failed";
 }
 
 void expect_all_name(std::vector<ProcResult> results, int victim, pid_t pid, const std::string& what) {

@@ -6,20 +6,6 @@
 #include "support/group_world.hpp"
 #include "support/host_world.hpp"
 
-// Reduce for ever; the error's text comes back.
-std::string reduce_until_it_fails(Child& child, int64_t count, Reporter& report) {
-  std::vector<float> data(static_cast<size_t>(count), 1.0F);
-  try {
-    for (int i = 0; i < 1'000'000; ++i) {
-      child->all_reduce(flat_tensor(data.data(), DDP_F32, count), DDP_AVERAGE);
-      if (i == 2) report.say("running");
-    }
-  } catch (const Error& error) {
-    return std::string(status_name(error.status())) + ": " + error.text();
-  }
-  return "never failed";
-}
-
 ddp_case(a_killed_rank_is_named_by_all_and_takes_nobody_with_it) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
   const Placement placement = "aaabb";  // rank 2 owns no rail

@@ -10,25 +10,11 @@
 #include "group/recovery.hpp"
 #include "support/check.hpp"
 #include "support/group_procs.hpp"
+#include "support/impostor.hpp"
 #include "support/stranger.hpp"
 
 constexpr int kMoreThanWait = SOMAXCONN + 200;
 constexpr auto kComputes = std::chrono::milliseconds(2'500);  // longer than a port may be out of reach
-
-/// The address at which a process listens on this port, from the kernel.
-sockaddr_in place_of(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  std::ifstream file("/proc/net/tcp");
-  for (std::string line; std::getline(file, line);) {
-    unsigned host = 0, at = 0, state = 0;
-    if (std::sscanf(line.c_str(), " %*d: %X:%X %*X:%*X %X", &host, &at, &state) == 3 && state == TCP_LISTEN &&
-        at == static_cast<unsigned>(port))
-      address.sin_addr.s_addr = host;
-  }
-  return address;
-}
 
 /// Connected and closed: it waits in the queue until a thread takes it out.
 void knock(const sockaddr_in& address) {
@@ -59,7 +45,7 @@ void a_full_queue_makes_nobody_silent(int late) {
   Procs procs(3, [&](int rank, Reporter& report) { return be_rank(folder, rank, rank == late, report); });
   for (int rank = 0; rank < 3; ++rank) procs.wait_for(rank, "stands");
   for (const int port : listening_ports({procs.pid(1), procs.pid(2)})) {
-    const sockaddr_in at = place_of(port);
+    const sockaddr_in at = place_of_port(port);
     for (int i = 0; i < kMoreThanWait; ++i) knock(at);
   }
   procs.signal(0, SIGKILL);

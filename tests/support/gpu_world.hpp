@@ -92,6 +92,42 @@ inline void each_adder(const std::function<void(const ddp_group_options&)>& body
   }
 }
 
+/// The log of the fake begins anew; all ranks call it.
+inline void begin_log(group::Group& group) {
+  group.barrier();
+  if (group.rank() == 0) fake_gpu::clear_log();
+  group.barrier();
+}
+
+/// The calls of body() return while this rank's GPU does nothing, and allocate nothing; all ranks call it.
+inline void expect_no_wait(group::Group& group, const std::function<void()>& body) {
+  begin_log(group);
+  fake_gpu::pause_device(group.rank());
+  body();
+  expect(fake_gpu::pending_on_device(group.rank()) > 0, "nothing has run yet");
+  group.barrier();
+  expect_equal(fake_gpu::host_waits(), int64_t{0}, "waits of the host");
+  expect_equal(fake_gpu::allocations(), int64_t{0}, "allocations");
+  group.barrier();
+  fake_gpu::resume_device(group.rank());
+}
+
+/// Rank 0 does it. Returns when this rank knows.
+inline void break_group(group::Group& group) {
+  if (group.rank() == 0) group.health().abort(Error(DDP_ERROR_ABORTED, "the test ends it"));
+  wait_until([&] { return try_to([&] { group.health().check_usable(); }).has_value(); });
+}
+
+/// What the calls of body() have enqueued on the stream.
+inline fake_gpu::GraphPtr capture(void* stream, const std::function<void()>& body) {
+  expect(fake_gpu::begin_capture(stream, fake_gpu::CaptureMode::kThreadLocal), "the capture begins");
+  body();
+  std::string why;
+  fake_gpu::GraphPtr graph = fake_gpu::end_capture(stream, &why);
+  expect(graph != nullptr, "the capture ends well: " + why);
+  return graph;
+}
+
 /// Memory of the program on the calling thread's current device.
 class GpuArray {
  public:

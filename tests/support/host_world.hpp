@@ -4,9 +4,8 @@
 
 #include "hosts/transport.hpp"
 #include "support/check.hpp"
-#include "support/fork_control.hpp"
+#include "support/fork_run.hpp"
 #include "support/no_gloo.hpp"
-#include "support/procs.hpp"
 
 namespace ddp::test {
 
@@ -45,22 +44,6 @@ class Child {
   bootstrap::Failure failure_;
   ForkControl control_;
   std::unique_ptr<collective::Transport> transport_;
-};
-
-using Body = std::function<std::string(ForkHub&, int, Reporter&)>;
-
-struct Run {
-  ForkHub hub;
-  Procs procs;
-  Run(const Placement& placement, const Body& body)
-      : hub(static_cast<int>(placement.size())), procs(static_cast<int>(placement.size()), [&](int rank, Reporter& report) {
-          signal(SIGPIPE, SIG_DFL);
-          return body(hub, rank, report);
-        }) {
-    hub.release();
-  }
-  /// All must end with exit code 0.
-  void expect_success() { test::expect_success(procs, 60'000); }
 };
 
 inline int ranks_of(const Placement& placement) { return static_cast<int>(placement.size()); }

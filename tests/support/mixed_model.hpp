@@ -136,15 +136,8 @@ class MixedModel {
   [[nodiscard]] std::vector<std::byte> content(size_t tensor, int owner, int round) const {
     const Lent& each = lent_[tensor];
     std::vector<std::byte> bytes(each.host.size());
-    for (int64_t e = 0; e < each.count; ++e) {
-      std::byte* const at = bytes.data() + e * dtype_size(each.dtype);
-      const double value = number(tensor, owner, round, e);
-      const auto whole = static_cast<int64_t>(value);
-      if (each.dtype == DDP_I64 || each.dtype == DDP_U8)
-        std::memcpy(at, &whole, static_cast<size_t>(dtype_size(each.dtype)));  // of U8 the lowest byte
-      else
-        set_element(each.dtype, at, 0, value);
-    }
+    for (int64_t e = 0; e < each.count; ++e)
+      set_element(each.dtype, bytes.data(), static_cast<size_t>(e), number(tensor, owner, round, e));
     return bytes;
   }
 };

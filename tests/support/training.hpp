@@ -25,6 +25,7 @@ namespace ddp::test {
 class Training : NotCopied {
   std::unique_ptr<GpuStream> stream_;  // goes after the model, and so does the memory
   std::vector<std::unique_ptr<GpuArray>> on_gpu_;
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> block_;  // of the group, with the gradients
   std::deque<std::vector<std::byte>> on_host_;
 
  public:
@@ -50,6 +51,7 @@ class Training : NotCopied {
     if (ways.home == Home::kOfPath) ways.home = is_on_gpus() ? Home::kGpu : Home::kHost;
     ways.whole_gradients = ways.whole_gradients || is_on_gpus();
     if (ways.home != Home::kHost) stream_ = std::make_unique<GpuStream>(device());
+    if (!ways.grads_at.empty()) make_block();
     model = std::make_shared<model::Model>(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), model_options());
     if (ways.wire == ddp_dtype{}) model->set_hook(ways.hook);
     for (size_t k = 0; k < numbers.size(); ++k) add(k);
@@ -57,8 +59,7 @@ class Training : NotCopied {
     if (ways.steppers.empty() && ways.is_stepped) make_optimizer(rule);
     for (const Stepper& each : ways.steppers) add(each);
     if (ways.is_stepped) optimizer = optimizers.front();
-    model->commit(stream());
-    if (ways.own_values) spoil_what_was_lent();
+    if (ways.is_committed) commit();
   }
   Training(group::Group& of, const Ways& asked) : Training(of, Rule::kSgd, asked) {}
 
@@ -73,6 +74,10 @@ class Training : NotCopied {
   [[nodiscard]] const Tensor& value(size_t k) const { return model->table().parameter(static_cast<int32_t>(k)).value; }
   [[nodiscard]] const Tensor& grad(size_t k) const { return model->table().parameter(static_cast<int32_t>(k)).grad; }
 
+  void commit() {
+    model->commit(stream());
+    if (ways.own_values) spoil_what_was_lent();
+  }
   /// The only optimizer, with the options that `ways` has now.
   void make_optimizer(Rule rule) {
     optimizers = {make(ways, rule, {})};
@@ -143,10 +148,14 @@ class Training : NotCopied {
       unused.count(number) != 0 ? model->pass().mark_unused(k) : mark_one(k);
     }
   }
-  void mark_one(int32_t k) const {
-    const auto at = static_cast<size_t>(k);
-    if (ways.enqueued) write_on(stream(), fresh[at], grad(at).data);
-    model->pass().mark_ready(k, stream());
+  void mark_one(int32_t k) const { mark_one(k, stream()); }
+  void mark_one(int32_t k, void* on) const {
+    if (ways.enqueued) enqueue(static_cast<size_t>(k), on);
+    model->pass().mark_ready(k, on);
+  }
+  /// The gradient that fill() has made.
+  void enqueue(size_t k, void* on) const {
+    grad(k).is_on_gpu() ? write_on(on, fresh[k], grad(k).data) : write(grad(k), fresh[k].peek<std::byte>());
   }
   void step() const {
     for (const auto& each : optimizers) each->step(stream());
@@ -197,6 +206,22 @@ class Training : NotCopied {
       for (const model::StateTensor& tensor : each->state_tensors()) all += whole(tensor);
     return all;
   }
+  /// The state that belongs to one tensor, as above.
+  [[nodiscard]] std::string whole(const model::StateTensor& state) const {
+    if (state.parts.empty()) return text_of(state.tensor);
+    const int64_t bytes = dtype_size(state.tensor.dtype);
+    const auto& own_parts = state.parts[static_cast<size_t>(group.rank())];
+    const auto by_rank = group.gather("state", text_of(flat_part(state.tensor, 0, count_of(own_parts))));
+    std::string all(static_cast<size_t>(state.tensor.bytes()), '\0');
+    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const char* from = by_rank[rank].data();
+      for (const OwnedSpan& span : state.parts[rank]) {
+        std::memcpy(all.data() + span.first * bytes, from, static_cast<size_t>(span.count * bytes));
+        from += span.count * bytes;
+      }
+    }
+    return all;
+  }
 
  private:
   [[nodiscard]] ddp_model_options model_options() const {
@@ -244,10 +269,21 @@ class Training : NotCopied {
     } else if (ways.owned_grads && !(ways.every_second_lent && k % 2 == 1)) {
       model->add_parameter(name, lent, nullptr);
     } else {
-      const Tensor of_program = lend(k, false);
+      Tensor of_program = ways.grads_at.empty() ? lend(k, false) : lent;
+      if (!ways.grads_at.empty()) of_program.data = block_.get() + ways.grads_at[static_cast<size_t>(numbers[k])] * 4;
       model->add_parameter(name, lent, &of_program);
     }
   }
+  void make_block() {
+    int64_t end = 0;
+    for (size_t k = 0; k < size(); ++k) end = std::max(end, ways.grads_at[static_cast<size_t>(numbers[k])] + count(k));
+    const auto take_back = [this](std::byte* block) {
+      synchronize();
+      group.memory().free(block);
+    };
+    block_ = {static_cast<std::byte*>(group.memory().alloc(end * 4)), take_back};
+  }
+  /// Nothing of it is used any more; on a GPU it is freed.
   void spoil_what_was_lent() {
     for (size_t k = 0; k < size(); ++k) {
       Tensor lent = value(k);
@@ -255,6 +291,7 @@ class Training : NotCopied {
       write(lent, std::vector<std::byte>(static_cast<size_t>(lent.bytes()), std::byte{0xFF}));
       values[k] = value(k).data;
     }
+    if (ways.owned_grads && !ways.every_second_lent) on_gpu_.clear();
   }
   template <class Options>
   Options filled(const StepWays& from, const std::vector<int32_t>& indices) const {
@@ -302,21 +339,6 @@ class Training : NotCopied {
     model->optimizer_slot().add(optimizers.back());
     optimizers.back()->join_others();
     model->replicas().keep_equal(optimizers.back());
-  }
-  [[nodiscard]] std::string whole(const model::StateTensor& state) const {
-    if (state.parts.empty()) return text_of(state.tensor);
-    const int64_t bytes = dtype_size(state.tensor.dtype);
-    const auto& own_parts = state.parts[static_cast<size_t>(group.rank())];
-    const auto by_rank = group.gather("state", text_of(flat_part(state.tensor, 0, count_of(own_parts))));
-    std::string all(static_cast<size_t>(state.tensor.bytes()), '\0');
-    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const char* from = by_rank[rank].data();
-      for (const OwnedSpan& span : state.parts[rank]) {
-        std::memcpy(all.data() + span.first * bytes, from, static_cast<size_t>(span.count * bytes));
-        from += span.count * bytes;
-      }
-    }
-    return all;
   }
 };
 

@@ -54,7 +54,8 @@ struct Ways : StepWays {
   bool owned_grads = true;
   bool every_second_lent = false;  // of the gradients that would be owned
   bool later_grads = false;        // each pass gets them in memory of its own, which does not exist before and afterwards
-  bool enqueued = false;  // a mark writes the gradient first, by a kernel of the program on its stream: F32 on a GPU
+  bool enqueued = false;  // a mark writes the gradient first, on a GPU by a kernel of the program on its stream: F32
+  std::vector<int64_t> grads_at{};  // the element of each in one block of the group's memory; none: apart
   ddp_progress progress = DDP_PROGRESS_CALLER;
   ddp_dtype dtype = DDP_F32;
   std::vector<ddp_dtype> dtypes{};  // of each shape; none: all are `dtype`
@@ -71,6 +72,7 @@ struct Ways : StepWays {
   std::vector<int32_t> buckets{};   // of the program, with -1 between two; none: the library's
   std::vector<Stepper> steppers{};  // none: one optimizer, of the rule that the constructor gets
   bool is_stepped = true;           // false: no optimizer
+  bool is_committed = true;         // false: the test calls commit()
   bool whole_gradients = false;     // exact sums in every type and order, as on GPUs
 };
 

@@ -51,6 +51,9 @@ inline void set_element(ddp_dtype dtype, void* array, size_t i, double value) {
     std::memcpy(to, &value, sizeof value);
   } else if (dtype == DDP_F32) {
     std::memcpy(to, &single, sizeof single);
+  } else if (dtype == DDP_I64 || dtype == DDP_I32 || dtype == DDP_U8) {
+    const auto whole = static_cast<int64_t>(value);
+    std::memcpy(to, &whole, static_cast<size_t>(dtype_size(dtype)));
   } else {
     const uint16_t bits = dtype == DDP_F16 ? float_to_half(single) : float_to_bfloat(single);
     std::memcpy(to, &bits, sizeof bits);
