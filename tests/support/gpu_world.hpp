@@ -3,6 +3,7 @@
 // does, at its end the fake must have seen no race and no misuse, and nothing may be left.
 #pragma once
 
+#include "core/attempt.hpp"
 #include "device/gpu/module.hpp"
 #include "group/gpu.hpp"
 #include "support/fake_gpu/fake_gpu.hpp"
