@@ -77,17 +77,20 @@ inline std::string oracle(const RecoverableWay& way, const std::vector<std::pair
     const auto begin = std::exchange(kept, {});
     run_groups(size, [&, count = steps](group::Group& group, int rank) {
       RecoverableTrainee t(group, way, Home::kHost);
-      std::vector<Tensor> tensors;
-      for (size_t k = 0; k < t.size(); ++k) tensors.push_back(t.value(k));
-      for (const model::StateTensor& each : t.optimizer->state_tensors()) tensors.push_back(each.tensor);
-      for (size_t k = 0; k < begin.size(); ++k) t.write(tensors[k], begin[k]);
+      const auto tensors = [&t] {  // the state moves with each step in backward
+        std::vector<Tensor> all;
+        for (size_t k = 0; k < t.size(); ++k) all.push_back(t.value(k));
+        for (const model::StateTensor& each : t.optimizer->state_tensors()) all.push_back(each.tensor);
+        return all;
+      };
+      for (size_t k = 0; k < begin.size(); ++k) t.write(tensors()[k], begin[k]);
       if (!begin.empty()) t.optimizer->load_fields(fields);
       group.barrier();
       for (int made = 0; made < count; ++made) t.train(rank, step + made);
       group.barrier();
       if (rank != 0) return;
       values = t.bytes();
-      for (const Tensor& each : tensors) kept.push_back(t.read(each));
+      for (const Tensor& each : tensors()) kept.push_back(t.read(each));
       fields = t.optimizer->state_fields();
     });
     step += steps;
