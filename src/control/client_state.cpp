@@ -29,18 +29,7 @@ int64_t ClientState::tick_ms() const noexcept {
 }
 
 void ClientState::send(FrameType type, SharedBody bytes) {
-  ClientAction action;
-  action.kind = ClientAction::Kind::kSend;
-  action.type = type;
-  action.body = std::move(bytes);
-  actions_.push_back(std::move(action));
-}
-
-void ClientState::act(ClientAction::Kind kind, std::optional<Error> error) {
-  ClientAction action;
-  action.kind = kind;
-  action.error = std::move(error);
-  actions_.push_back(std::move(action));
+  act({.kind = ClientAction::Kind::kSend, .type = type, .body = std::move(bytes)});
 }
 
 void ClientState::start(int64_t now_ns, bool said) {
@@ -61,7 +50,7 @@ void ClientState::frame(Frame&& frame, int64_t now_ns) {
     case FrameType::kTable: return joined(messages::read<messages::Table>(frame.body));
     case FrameType::kRefuse:
       phase_ = Phase::kLeft;
-      return act(ClientAction::Kind::kRefused, messages::read<Error>(frame.body));
+      return act({.kind = ClientAction::Kind::kRefused, .error = messages::read<Error>(frame.body)});
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
   }
 }
@@ -80,9 +69,7 @@ void ClientState::joined(messages::Table&& table) {
   set_clock();
   server_ = table.members.front();
   phase_ = Phase::kRunning;
-  act(ClientAction::Kind::kJoined);
-  actions_.back().rank = config_.me.rank;
-  actions_.back().members = std::move(table.members);
+  act({.kind = ClientAction::Kind::kJoined, .rank = config_.me.rank, .members = std::move(table.members)});
 }
 
 void ClientState::running_frame(Frame&& frame) {
@@ -90,16 +77,11 @@ void ClientState::running_frame(Frame&& frame) {
     case FrameType::kReply: {
       messages::Reply reply = messages::read<messages::Reply>(frame.body);
       if (reply.blobs.size() != static_cast<size_t>(config_.size)) throw Error(DDP_ERROR_IO, "a reply of another size");
-      act(ClientAction::Kind::kAnswer);
-      actions_.back().sequence = reply.sequence;
-      actions_.back().blobs = std::move(reply.blobs);
-      return;
+      return act({.kind = ClientAction::Kind::kAnswer, .sequence = reply.sequence, .blobs = std::move(reply.blobs)});
     }
     case FrameType::kReplyError: {
       const messages::ReplyError reply = messages::read<messages::ReplyError>(frame.body);
-      act(ClientAction::Kind::kAnswer, reply.error);
-      actions_.back().sequence = reply.sequence;
-      return;
+      return act({.kind = ClientAction::Kind::kAnswer, .sequence = reply.sequence, .error = reply.error});
     }
     case FrameType::kBeat: {
       messages::Beat beat = messages::read<messages::Beat>(frame.body);
@@ -107,18 +89,13 @@ void ClientState::running_frame(Frame&& frame) {
         if (at.rank < 0 || at.rank >= config_.size) throw Error(DDP_ERROR_IO, "a rank that does not exist");
         if (at.rank == 0) server_where_ = at.where;
       }
-      act(ClientAction::Kind::kProgress);
-      actions_.back().ranks = std::move(beat.ranks);
-      return;
+      return act({.kind = ClientAction::Kind::kProgress, .ranks = std::move(beat.ranks)});
     }
     case FrameType::kLetter: {
       messages::Letter letter = messages::read<messages::Letter>(frame.body);
       if (letter.rank < 0 || letter.rank >= config_.size)
         throw Error(DDP_ERROR_IO, "a letter of a rank that does not exist");
-      act(ClientAction::Kind::kLetter);
-      actions_.back().rank = letter.rank;
-      actions_.back().blobs.push_back(std::move(letter.text));
-      return;
+      return act({.kind = ClientAction::Kind::kLetter, .rank = letter.rank, .letter = std::move(letter.text)});
     }
     case FrameType::kFailed: return hear(ClientAction::Kind::kFailed, messages::read<Error>(frame.body));
     default: throw Error(DDP_ERROR_IO, "a frame that has no place here");
@@ -128,14 +105,14 @@ void ClientState::running_frame(Frame&& frame) {
 // First this rank records it, then it confirms: rank 0 may end when all have confirmed.
 void ClientState::hear(ClientAction::Kind kind, const Error& cause) {
   phase_ = Phase::kBroken;
-  act(kind, cause);
+  act({.kind = kind, .error = cause});
   send(FrameType::kHeard, shared_body(std::string()));
 }
 
 void ClientState::closed(int64_t) {
   if (phase_ == Phase::kJoining) {
     phase_ = Phase::kLeft;
-    act(ClientAction::Kind::kLost);
+    act({.kind = ClientAction::Kind::kLost});
   } else if (phase_ == Phase::kRunning) {
     lose(texts::server_gone(*server_));
   }
@@ -152,7 +129,7 @@ void ClientState::broke(const std::string& how, int64_t now_ns) {
 void ClientState::lose(const Error& cause) {
   phase_ = Phase::kBroken;
   send(FrameType::kAbort, shared_body(messages::write(cause)));
-  act(ClientAction::Kind::kFailed, cause);
+  act({.kind = ClientAction::Kind::kFailed, .error = cause});
 }
 
 void ClientState::tick(int64_t system_ns, const Whereabouts& where) {
@@ -205,7 +182,7 @@ void ClientState::leave(const messages::Bye& bye) {
   if (phase_ == Phase::kLeft || phase_ == Phase::kNew) return;
   phase_ = Phase::kLeft;
   send(FrameType::kBye, shared_body(messages::write(bye)));
-  act(ClientAction::Kind::kFinish);
+  act({.kind = ClientAction::Kind::kFinish});
 }
 
 }  // namespace ddp::bootstrap

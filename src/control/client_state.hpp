@@ -36,7 +36,8 @@ struct FirstWord {
 };
 [[nodiscard]] std::vector<FirstWord> first_words(const ClientConfig& config);
 
-/// To be done by the owner, in this order.
+/// To be done by the owner, in this order. Made whole before it is in the list: the owner acts on the list also when memory
+/// ran out in between.
 struct ClientAction {
   enum class Kind {
     kSend,      // type, body
@@ -48,17 +49,18 @@ struct ClientAction {
     kProgress,  // ranks
     kFailed,    // error: the group is broken
     kSettled,   // error: the cause that all ranks get; this rank had one of its own
-    kLetter,    // rank, blobs: one, from that rank
+    kLetter,    // rank, letter: from that rank
   };
   Kind kind = Kind::kFinish;
   FrameType type = FrameType::kBeat;
-  SharedBody body;
+  SharedBody body = {};
   int32_t rank = -1;
-  std::vector<Member> members;
+  std::vector<Member> members = {};
   uint64_t sequence = 0;
-  std::vector<std::string> blobs;
-  std::vector<messages::Progress> ranks;
-  std::optional<Error> error;
+  std::vector<std::string> blobs = {};
+  std::vector<messages::Progress> ranks = {};
+  std::string letter = {};
+  std::optional<Error> error = {};
 };
 
 class ClientState {
@@ -94,7 +96,7 @@ class ClientState {
   enum class Phase { kNew, kJoining, kRunning, kBroken, kLeft };
 
   void send(FrameType type, SharedBody body);
-  void act(ClientAction::Kind kind, std::optional<Error> error = std::nullopt);
+  void act(ClientAction action) { actions_.push_back(std::move(action)); }
   void joined(messages::Table&& table);
   void running_frame(Frame&& frame);
   void hear(ClientAction::Kind kind, const Error& cause);

@@ -83,12 +83,13 @@ bool Link::feed(std::string_view bytes) {
       events_.frame(std::move(*frame));
     }
     return socket_.is_open();
-  } catch (const std::bad_alloc&) {
-    if (!events_.no_memory) throw;  // this rank's own trouble, and none of the other side
-    events_.no_memory();
-    close();
-    return false;
   } catch (const std::exception& error) {
+    if (to_error(error).status() == DDP_ERROR_OUT_OF_MEMORY) {  // this rank's own trouble, and none of the other side
+      if (!events_.no_memory) throw;
+      events_.no_memory();
+      close();
+      return false;
+    }
     how = error.what();
   }
   const Events events = std::exchange(events_, {});

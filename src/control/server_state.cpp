@@ -10,7 +10,6 @@
 #include "os/clock.hpp"
 
 namespace ddp::bootstrap {
-namespace {}  // namespace
 
 ServerState::ServerState(ServerConfig config)
     : config_(std::move(config)),

@@ -249,7 +249,7 @@ void TcpControl::act() {
       case ClientAction::Kind::kSend: wire_.link->send(action.type, std::move(action.body)); break;
       case ClientAction::Kind::kFinish: wire_.link->finish(); break;
       case ClientAction::Kind::kFailed: break_group(*action.error); break;
-      case ClientAction::Kind::kLetter: letters().deliver(action.rank, action.blobs.front()); break;
+      case ClientAction::Kind::kLetter: letters().deliver(action.rank, action.letter); break;
       default: note(action);
     }
   }

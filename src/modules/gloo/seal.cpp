@@ -5,7 +5,6 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/sslerr.h>
 #include <sys/auxv.h>
 #include <sys/socket.h>
 
@@ -201,7 +200,6 @@ int Seal::error_of(int result) noexcept {
     is_own = is_own || ERR_FATAL_ERROR(each) != 0 || ERR_GET_REASON(each) == ERR_R_EVP_LIB;
   if (is_own) return ENOMEM;  // OpenSSL itself failed; without memory its reason is often "internal error"
   const char* reason = ERR_reason_error_string(last);
-  if (ERR_GET_REASON(last) == SSL_R_TLSV1_ALERT_INTERNAL_ERROR) return ECONNRESET;  // the other end lacks memory
   std::snprintf(trouble_.data(), trouble_.size(), "%s", reason != nullptr ? reason : "no reason given");
   return EPROTO;
 }
