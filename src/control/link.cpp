@@ -7,9 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <exception>
-#include <new>
+#include <optional>
 
-#include "core/error.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::bootstrap {
 namespace {
@@ -52,7 +52,7 @@ void Link::wait_to_read() {
 void Link::read() {
   for (int i = 0; i < kReadsInTurn && read_some(); ++i) {
   }
-  wait_to_read();
+  if (const std::optional<Error> failed = try_to([this] { wait_to_read(); })) lack(*failed);
 }
 
 void Link::read_all() {
@@ -84,18 +84,23 @@ bool Link::feed(std::string_view bytes) {
     }
     return socket_.is_open();
   } catch (const std::exception& error) {
-    if (to_error(error).status() == DDP_ERROR_OUT_OF_MEMORY) {  // this rank's own trouble, and none of the other side
-      if (!events_.no_memory) throw;
-      events_.no_memory();
-      close();
-      return false;
-    }
+    const Error own = to_error(error);
+    if (own.status() == DDP_ERROR_OUT_OF_MEMORY) return lack(own), false;
     how = error.what();
   }
   const Events events = std::exchange(events_, {});
   if (events.broke) events.broke(how);
   close();
   return false;
+}
+
+// This rank's own trouble, and none of the other side. The owner may close the link in the call, or throw: then it stays.
+void Link::lack(const Error& error) {
+  if (!events_.no_memory) throw Error(error);
+  std::function<void(const Error&)> no_memory;
+  no_memory.swap(events_.no_memory);
+  on_error([&] { no_memory(error); }, [&](const Error&) { no_memory.swap(events_.no_memory); });
+  close();
 }
 
 void Link::lost() {
@@ -130,11 +135,11 @@ void Link::finish() {
 }
 
 void Link::wait_to_write() {
-  writing_ = true;
   socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](const asio::error_code& error) {
     self->writing_ = false;
     if (!error) self->write();
   });
+  writing_ = true;
 }
 
 void Link::write() {

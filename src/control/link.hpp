@@ -25,8 +25,8 @@ class Link : public std::enable_shared_from_this<Link> {
     std::function<void(Frame&&)> frame;             // may throw for a frame that breaks the protocol
     std::function<void()> closed;                   // by the other side, or by the network
     std::function<void(const std::string&)> broke;  // the other side sent what cannot be understood
-    std::function<void()>
-        no_memory;  // here, for data of the other side: nothing more is read; none: the exception propagates
+    // Here, for data of the other side: nothing more is read. None: the exception propagates.
+    std::function<void(const Error&)> no_memory;
   };
 
   Link(asio::io_context& io, net::Socket socket, FrameReader reader, const FrameWriter& writer);
@@ -57,6 +57,7 @@ class Link : public std::enable_shared_from_this<Link> {
   void read();
   [[nodiscard]] bool read_some();
   bool feed(std::string_view bytes);
+  void lack(const Error& error);
   void wait_to_write();
   void write();
   [[nodiscard]] bool write_front();

@@ -89,8 +89,21 @@ class Server::Impl {
   void run() {
     while (const std::optional<Error> error = try_to([this] { io_.run(); })) {
       os::log_of(*error, DDP_LOG_ERROR, "the control server of rank 0: %s", error->what());
-      if (stage_.formed) give_up();  // before that, the affected rank is refused or retries
+      static_cast<void>(try_to([this] { act(); }));  // what was asked for before: it may have formed
+      if (stage_.formed)
+        give_up();
+      else
+        go_on();  // the affected rank is refused or retries
     }
+  }
+
+  /// The group forms nevertheless: whatever was to begin anew when memory ran out does so now.
+  void go_on() {
+    const auto begin = [this] {
+      if (!stage_.accepts && listener_.descriptor.is_open()) wait_to_accept();
+      if (!stage_.ticks) wait_to_tick();
+    };
+    while (!io_.stopped() && try_to(begin)) std::this_thread::sleep_for(kAcceptPause);
   }
 
   // A lack of memory: a message was lost, so no rank may wait for it.
@@ -110,8 +123,10 @@ class Server::Impl {
 
   void wait_to_accept() {
     listener_.descriptor.async_wait(asio::posix::stream_descriptor::wait_read, [this](const asio::error_code& error) {
+      stage_.accepts = false;
       if (!error) accept();
     });
+    stage_.accepts = true;
   }
 
   void accept() {
@@ -125,8 +140,10 @@ class Server::Impl {
       } else if (net::is_exhausted(errno)) {
         pause_.expires_after(kAcceptPause);
         pause_.async_wait([this](const asio::error_code& error) {
+          stage_.accepts = false;
           if (!error && listener_.descriptor.is_open()) wait_to_accept();
         });
+        stage_.accepts = true;
         return;
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         break;
@@ -143,8 +160,12 @@ class Server::Impl {
   }
 
   void admit(net::Socket socket) {
-    net::tune(socket.get(), dead_after_ms_);
     const ConnectionId id = ++last_id_;
+    on_error([&] { welcome(id, std::move(socket)); }, [&](const Error&) { lose(id); });
+  }
+
+  void welcome(ConnectionId id, net::Socket socket) {
+    net::tune(socket.get(), dead_after_ms_);
     auto link = std::make_shared<Link>(io_, std::move(socket), FrameReader(limits::kStrangerBytes), FrameWriter());
     links_.emplace(id, link);
     link->start({[this, id](Frame&& frame) {
@@ -161,46 +182,65 @@ class Server::Impl {
                    state_.broke(id, how, os::now_ns());
                    act();
                  },
-                 [this, id] {
-                   if (stage_.formed) throw;  // for run()
-                   forget(id);
-                   state_.broke(id, "", os::now_ns());
+                 [this, id](const Error& error) {
+                   act();                                  // the group may have formed
+                   if (stage_.formed) throw Error(error);  // for run()
+                   lose(id);
                    act();
                  }});
     state_.connected(id, auth::random_nonce(), os::now_ns());
     act();
   }
 
+  /// Until the group has formed an action that lacks memory costs its connection alone: the other side comes again.
   void act() {
-    for (ServerAction& action : state_.take()) {
-      if (action.kind == ServerAction::Kind::kSeal) {
-        listener_.close();
-        stage_.formed = true;
-        continue;
-      }
-      const auto found = links_.find(action.to);
-      if (found == links_.end()) continue;
-      const std::shared_ptr<Link> link = found->second;
-      switch (action.kind) {
-        case ServerAction::Kind::kSend: link->send(action.type, std::move(action.body)); break;
-        case ServerAction::Kind::kSecure:
-          link->secure(action.keys, group_key_, messages::longest<messages::Gather>());
-          break;
-        case ServerAction::Kind::kFinish: link->finish(); break;
-        case ServerAction::Kind::kDrop:
-          link->close();
-          forget(action.to);
-          break;
-        case ServerAction::Kind::kSeal: break;
-      }
+    for (std::vector<ServerAction> actions = state_.take(); !actions.empty(); actions = state_.take())
+      for (ServerAction& action : actions)
+        if (const std::optional<Error> failed = try_to([&] { perform(action); })) {
+          if (stage_.formed) throw Error(*failed);
+          lose(action.to);
+        }
+  }
+
+  void perform(ServerAction& action) {
+    if (action.kind == ServerAction::Kind::kSeal) {
+      listener_.close();
+      stage_.formed = true;
+      return;
+    }
+    const auto found = links_.find(action.to);
+    if (found == links_.end()) return;
+    const std::shared_ptr<Link> link = found->second;
+    switch (action.kind) {
+      case ServerAction::Kind::kSend: link->send(action.type, std::move(action.body)); break;
+      case ServerAction::Kind::kSecure: link->secure(action.keys, group_key_, messages::longest<messages::Gather>()); break;
+      case ServerAction::Kind::kFinish: link->finish(); break;
+      case ServerAction::Kind::kDrop:
+        link->close();
+        forget(action.to);
+        break;
+      case ServerAction::Kind::kSeal: break;
     }
   }
 
-  void tick() {
+  /// As if the other side had closed it, but whoever it was may come again at once.
+  void lose(ConnectionId id) {
+    if (const auto found = links_.find(id); found != links_.end()) found->second->close();
+    forget(id);
+    state_.broke(id, "", os::now_ns());
+  }
+
+  void wait_to_tick() {
     timer_.expires_after(tick_);
     timer_.async_wait([this](const asio::error_code& error) {
+      stage_.ticks = false;
       if (!error) tick();
     });
+    stage_.ticks = true;
+  }
+
+  void tick() {
+    wait_to_tick();
     state_.tick(os::now_ns());
     act();
     note_present();
@@ -270,6 +310,8 @@ class Server::Impl {
     bool formed = false;
     bool finishing = false;
     bool exhausted = false;  // and said so
+    bool accepts = false;    // it waits for the next connection
+    bool ticks = false;
   } stage_;
 
   struct Here {

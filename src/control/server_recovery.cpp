@@ -7,10 +7,10 @@
 #include "control/identity.hpp"
 #include "control/limits.hpp"
 #include "control/server_state.hpp"
+#include "core/attempt.hpp"
 #include "os/clock.hpp"
 
 namespace ddp::bootstrap {
-namespace {}  // namespace
 
 std::vector<int32_t> ServerState::present() const {
   std::vector<int32_t> ids;
@@ -66,22 +66,26 @@ std::optional<Error> ServerState::kept_out(const Member& newcomer, int64_t now_n
   return std::nullopt;
 }
 
-/// Those who are here become ranks 0, 1, ... in the order of their ids.
+/// Those who are here become ranks 0, 1, ... in the order of their ids. Without memory for it nothing has changed.
 void ServerState::renumber() {
   std::vector<Member> members;
   std::vector<MemberSlot> slots;
   for (const int32_t id : present()) {
-    const auto rank = static_cast<int32_t>(members.size());
-    connections_[slot_of(id).connection].rank = rank;
     slots.push_back(slot_of(id));
     members.push_back(member(id));
-    members.back().rank = rank;
+    members.back().rank = static_cast<int32_t>(slots.size()) - 1;
   }
-  members_ = std::move(members);
+  members_.swap(members);
+  on_error(
+      [&] {
+        GatherRounds gathers(members_);
+        deadlocks_ = DeadlockWatch(members_);
+        gathers_ = std::move(gathers);
+      },
+      [&](const Error&) { members_.swap(members); });
   slots_ = std::move(slots);
   config_.size = static_cast<int32_t>(members_.size());
-  gathers_ = GatherRounds(members_);
-  deadlocks_ = DeadlockWatch(members_);
+  for (int32_t rank = 0; rank < config_.size; ++rank) connections_[slot_of(rank).connection].rank = rank;
 }
 
 /// In a recovery: for a rank that is new, which gets the next id, or that knows of more ranks than this one. Gives why it
@@ -94,9 +98,9 @@ std::optional<Error> ServerState::make_room(int32_t& id, const Member& of, int64
     id = config_.size;
   }
   if (id < config_.size || id >= limits::kRanks) return std::nullopt;
+  slots_.resize(static_cast<size_t>(id) + 1);
+  members_.resize(static_cast<size_t>(id) + 1);
   config_.size = id + 1;
-  members_.resize(static_cast<size_t>(config_.size));
-  slots_.resize(static_cast<size_t>(config_.size));
   return std::nullopt;
 }
 

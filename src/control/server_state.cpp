@@ -31,16 +31,17 @@ void ServerState::send_to_members(FrameType type, const SharedBody& bytes) {
     if (is_waiting_for(rank)) send(slot_of(rank).connection, type, bytes);
 }
 
+// Listed first: without memory for it nothing has changed.
 void ServerState::finish(ConnectionId id) {
+  actions_.push_back({ServerAction::Kind::kFinish, id, {}, nullptr, {}});
   Connection& connection = connections_[id];
   connection.phase = Connection::Phase::kOver;
   connection.since_ns = std::max(connection.since_ns, last_.tick_ns);
-  actions_.push_back({ServerAction::Kind::kFinish, id, {}, nullptr, {}});
 }
 
 void ServerState::drop(ConnectionId id) {
-  connections_.erase(id);
   actions_.push_back({ServerAction::Kind::kDrop, id, {}, nullptr, {}});
+  connections_.erase(id);
 }
 
 void ServerState::refuse(ConnectionId id, const Error& why) {
@@ -138,8 +139,8 @@ std::optional<Error> ServerState::lost_rank(int64_t now_ns) const {
 }
 
 void ServerState::form() {
-  phase_ = Phase::kFormed;
   actions_.push_back({ServerAction::Kind::kSeal, 0, {}, nullptr, {}});
+  phase_ = Phase::kFormed;
   std::vector<ConnectionId> late;
   for (const auto& [id, connection] : connections_)
     if (connection.phase == Connection::Phase::kUnauthenticated || connection.phase == Connection::Phase::kAdmitted)

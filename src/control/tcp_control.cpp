@@ -259,15 +259,17 @@ void TcpControl::act() {
 void TcpControl::note(ClientAction& action) {
   const std::lock_guard lock(mutex_);
   switch (action.kind) {
-    case ClientAction::Kind::kJoined:
-      last_words_.error = texts::gave_up(action.members[static_cast<size_t>(action.rank)], nullptr, Error().text());
-      last_words_.body = words(*last_words_.error);
+    case ClientAction::Kind::kJoined: {
+      LastWords last{texts::gave_up(action.members[static_cast<size_t>(action.rank)], nullptr, Error().text()), nullptr};
+      last.body = words(*last.error);
+      heard_.assign(action.members.size(), Sign{os::now_ns(), {}, false});
+      last_words_ = std::move(last);  // nothing below needs memory: who has last words has joined
       who_.rank = action.rank;
       who_.members = std::move(action.members);
       who_.size = static_cast<int32_t>(who_.members.size());
-      heard_.assign(who_.members.size(), Sign{os::now_ns(), {}, false});
       meeting_.joined = true;
       break;
+    }
     case ClientAction::Kind::kRefused: meeting_.refusal = std::move(action.error); break;
     case ClientAction::Kind::kLost: meeting_.lost = true; break;
     case ClientAction::Kind::kSettled: break_.settled = std::move(action.error); break;

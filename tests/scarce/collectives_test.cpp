@@ -2,9 +2,9 @@
 // Memory, threads or descriptors run out on one rank during a call of all. Whichever request fails: no process dies, no rank
 // waits for nothing, all ranks agree on the error or find the group broken by the rank that is named, and nothing is left.
 //
-//   test.scarce.collectives                  some requests of every scene
-//   test.scarce.collectives --every 1        every request of every scene, on either rank, over both transports; hours
-//   test.scarce.collectives --every 1 NAME   one scene
+//   test.scarce.collectives                    some requests of every scene
+//   test.scarce.collectives --every 1 [NAME]   every request of every scene, or of one, on either rank; hours
+//   test.scarce.collectives --request N NAME   one request of a scene
 #include <dirent.h>
 #include <execinfo.h>
 #include <sys/prctl.h>
@@ -324,8 +324,8 @@ void add(Tally& to, const Tally& from) {
   to.left_behind += from.left_behind, to.slowest = std::max(to.slowest, from.slowest);
 }
 
-/// Every `stride`-th request.
-Tally sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
+/// Every `stride`-th request, or this one alone.
+Tally sweep(const Scene& scene, ddp_backend backend, int64_t stride, int64_t only) {
   Tally sum;
   int64_t begin = &scene - kScenes;  // another one in each scene
   for (const scarce::What what : {scarce::What::kMemory, scarce::What::kSystem})
@@ -333,8 +333,9 @@ Tally sweep(const Scene& scene, ddp_backend backend, int64_t stride) {
       for (int32_t failing = 0; failing < kRanks; ++failing, begin += 7) {
         if (!scarce::kRefusesSystem && what == scarce::What::kSystem) continue;
         Case that{&scene, backend, failing, {.first = 1, .lasting = lasting, .what = what}};
-        const int64_t last = requests_of(that) + 1;
-        for (that.plan.first = 1 + begin % stride; that.plan.first <= last; that.plan.first += stride) run(that, sum);
+        const int64_t last = only > 0 ? only : requests_of(that) + 1, step = only > 0 ? last : stride;
+        for (that.plan.first = only > 0 ? only : 1 + begin % stride; that.plan.first <= last; that.plan.first += step)
+          run(that, sum);
       }
   return sum;
 }
@@ -362,8 +363,13 @@ bool has_gloo() {
   return false;
 }
 
-/// `stride` 0: the sample.
-int run_all(int64_t stride, const char* only) {
+struct Wish {
+  int64_t stride = 0;  // 0: the sample, if no request is wanted
+  int64_t request = 0;
+  const char* scene = nullptr;  // alone
+};
+
+int run_all(const Wish& wish) {
   Tally total;
   const char* const path = std::getenv("DDP_SCARCE_PATH");  // "shm" or "gloo" alone
   for (const ddp_backend backend : {DDP_BACKEND_SHM, DDP_BACKEND_GLOO}) {
@@ -371,8 +377,9 @@ int run_all(int64_t stride, const char* only) {
     if (backend == DDP_BACKEND_GLOO && !has_gloo()) continue;
     Tally of_backend;
     for (const Scene& scene : kScenes) {
-      if (only != nullptr && std::strcmp(only, scene.name) != 0) continue;
-      const Tally tally = stride > 0 ? sweep(scene, backend, stride) : sample(scene, backend);
+      if (wish.scene != nullptr && std::strcmp(wish.scene, scene.name) != 0) continue;
+      const Tally tally =
+          wish.stride + wish.request > 0 ? sweep(scene, backend, wish.stride, wish.request) : sample(scene, backend);
       print(scene.name, tally);
       add(of_backend, tally);
     }
@@ -386,6 +393,8 @@ int run_all(int64_t stride, const char* only) {
 
 int main(int count, char** arguments) {
   if (const char* limit = std::getenv("DDP_SCARCE_LIMIT")) limit_seconds = std::strtod(limit, nullptr);
-  const bool whole = count > 2 && std::strcmp(arguments[1], "--every") == 0;
-  return run_all(whole ? std::atoll(arguments[2]) : 0, count > 3 ? arguments[3] : nullptr);
+  Wish wish;
+  if (count > 2) (std::strcmp(arguments[1], "--request") == 0 ? wish.request : wish.stride) = std::atoll(arguments[2]);
+  if (count > 3) wish.scene = arguments[3];
+  return run_all(wish);
 }

@@ -42,11 +42,15 @@ struct Letter {
 
 // One rank and its connection.
 struct Peer {
-  Peer(const bootstrap::Member& me, int32_t ranks, int64_t left_ms, bool recovers,
+  Peer(const bootstrap::Member& me, int32_t ranks, int64_t left_ms, bool recovering,
        std::optional<bootstrap::Opening> opening = {})
-      : state({me, ranks, 100, 1'000, left_ms, left_ms, recovers, std::move(opening)}), rank(me.rank), size(ranks) {}
+      : state({me, ranks, 100, 1'000, left_ms, left_ms, recovering, std::move(opening)}),
+        rank(me.rank),
+        size(ranks),
+        recovers(recovering) {}
   bootstrap::ClientState state;
   int32_t rank, size;
+  bool recovers;
   bool open = false, server_open = false;
   bool finishing = false;  // the server has sent its last message
   std::deque<Letter> to_server, to_client;
@@ -76,12 +80,21 @@ class ControlWorld {
     return *peers_.back();
   }
   Peer& operator[](size_t i) { return *peers_[i]; }
+  /// The rank of peer i, as another peer that is not connected yet.
+  Peer& again(size_t i) {
+    const Peer& before = *peers_[i];
+    bootstrap::Member member = member_of(before.rank);
+    member.id = before.rank;
+    peers_.push_back(std::make_unique<Peer>(member, before.size, 5'000, before.recovers));
+    return *peers_.back();
+  }
+  [[nodiscard]] std::vector<int32_t> present() const { return server_.present(); }
 
   void connect(size_t i) {
     Peer& peer = *peers_[i];
     const bootstrap::auth::Nonce nonce = bootstrap::auth::random_nonce();
-    server_.connected(id_of(i), nonce, now);
     peer.open = peer.server_open = true;
+    serve(i, [&] { server_.connected(id_of(i), nonce, now); });
     bootstrap::messages::Hello hello;
     hello.group = bootstrap::auth::group_id("job", "place", "");
     hello.rank = peer.rank;
@@ -102,14 +115,12 @@ class ControlWorld {
     Peer& peer = *peers_[i];
     peer.open = false;
     peer.to_server.clear();
-    if (std::exchange(peer.server_open, false)) server_.closed(id_of(i), now);
-    obey_server();
+    if (std::exchange(peer.server_open, false)) serve(kNone, [&] { server_.closed(id_of(i), now); });
   }
 
   void tick(int64_t ms, bool clients = true) {
     now += ms * kMs;
-    server_.tick(now);
-    obey_server();
+    serve(kNone, [&] { server_.tick(now); });
     if (!clients) return;
     for (auto& peer : peers_) {
       if (!peer->open) continue;
@@ -189,8 +200,7 @@ class ControlWorld {
   size_t count() const { return peers_.size(); }
   /// Of a recovery: the group forms with these.
   void form(const std::vector<int32_t>& ids) {
-    server_.form(ids);
-    obey_server();
+    serve(kNone, [&] { server_.form(ids); });
   }
   /// Bytes of a stranger.
   void stranger(bootstrap::ConnectionId id, bootstrap::FrameType type, const std::string& body) {
@@ -204,14 +214,35 @@ class ControlWorld {
   }
 
   int64_t now = kMs;
+  /// Runs each event of the server: where memory shall run out, it throws std::bad_alloc.
+  std::function<void(const std::function<void()>&)> lacking = [](const auto& body) { body(); };
+  int lacked = 0;
+  bool has_formed = false, gave_up = false;  // the server
 
  private:
+  static constexpr size_t kNone = SIZE_MAX;
   void to_server(size_t i, bootstrap::Frame frame) {
     try {
-      server_.frame(id_of(i), std::move(frame), now);
+      serve(i, [&] { server_.frame(id_of(i), std::move(frame), now); });
     } catch (const Error& error) {
       peers_[i]->server_open = false;
       server_.broke(id_of(i), error.text(), now);
+      obey_server();
+    }
+  }
+  // As Server does when memory runs out: until the group has formed it costs the connection that it was for.
+  void serve(size_t i, const std::function<void()>& body) {
+    try {
+      lacking(body);
+    } catch (const std::bad_alloc&) {
+      ++lacked;
+      obey_server();
+      if (has_formed) {
+        gave_up = true;
+      } else if (i != kNone) {
+        peers_[i]->server_open = false;
+        server_.broke(id_of(i), "", now);
+      }
     }
     obey_server();
   }
@@ -222,6 +253,7 @@ class ControlWorld {
   }
   void obey_server() {
     for (bootstrap::ServerAction& action : server_.take()) {
+      has_formed = has_formed || action.kind == bootstrap::ServerAction::Kind::kSeal;
       if (action.to == 0 || action.to % kSpread != 0) continue;
       Peer& peer = *peers_[action.to / kSpread - 1];
       if (action.kind == bootstrap::ServerAction::Kind::kSend && peer.server_open)

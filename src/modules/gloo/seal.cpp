@@ -26,11 +26,18 @@ constexpr size_t kReadAhead = size_t{132} << 10;
 constexpr std::string_view kIdentity = "libddp";
 constexpr unsigned char kSha256Cipher[] = {0x13, 0x01};  // the key goes with the suites of this hash
 
+/// Takes what OpenSSL has noted on this thread. Did it fail by itself? Mostly for want of memory: then the reason may be
+/// "internal error", and nothing at all is noted if there is no memory for that either.
+bool takes_own_errors() noexcept {
+  bool is_own = ERR_peek_error() == 0;
+  for (unsigned long each = ERR_get_error(); each != 0; each = ERR_get_error())
+    is_own = is_own || ERR_FATAL_ERROR(each) != 0 || ERR_GET_REASON(each) == ERR_R_EVP_LIB;
+  return is_own;
+}
+
 [[noreturn]] void fail(const char* what) {
-  const unsigned long code = ERR_get_error();
-  ERR_clear_error();
-  if (ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE) throw std::bad_alloc();
-  const char* reason = ERR_reason_error_string(code);
+  const char* const reason = ERR_reason_error_string(ERR_peek_error());
+  if (takes_own_errors()) throw std::bad_alloc();
   throw std::runtime_error(std::string(what) + ": " + (reason != nullptr ? reason : "no reason given"));
 }
 
@@ -194,12 +201,8 @@ int Seal::error_of(int result) noexcept {
     case SSL_ERROR_SYSCALL: return system != 0 ? system : ECONNRESET;
     default: break;
   }
-  const unsigned long last = ERR_peek_last_error();
-  bool is_own = last == 0;  // no error is noted if there is no memory for the note
-  for (unsigned long each = ERR_get_error(); each != 0; each = ERR_get_error())
-    is_own = is_own || ERR_FATAL_ERROR(each) != 0 || ERR_GET_REASON(each) == ERR_R_EVP_LIB;
-  if (is_own) return ENOMEM;  // OpenSSL itself failed; without memory its reason is often "internal error"
-  const char* reason = ERR_reason_error_string(last);
+  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  if (takes_own_errors()) return ENOMEM;
   std::snprintf(trouble_.data(), trouble_.size(), "%s", reason != nullptr ? reason : "no reason given");
   return EPROTO;
 }

@@ -20,7 +20,8 @@ std::string after(const Thrown& thrown) {
                                                       bootstrap::FrameWriter());
   std::string heard;
   link->start({[&](bootstrap::Frame&&) { throw thrown; }, [&] { heard += "closed "; },
-               [&](const std::string& how) { heard += "broke: " + how + " "; }, [&] { heard += "no memory "; }});
+               [&](const std::string& how) { heard += "broke: " + how + " "; },
+               [&](const Error&) { heard += "no memory "; }});
   const bootstrap::Body body(std::string("12345"));
   const std::string bytes = bootstrap::FrameWriter().frame(bootstrap::FrameType::kBeat, body).head + body.bytes();
   for (int i = 0; i < 2; ++i)
