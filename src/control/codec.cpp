@@ -89,9 +89,10 @@ FrameWriter::Ends FrameWriter::sealed(FrameType type, std::string_view body) {
   auth::Tag tag{};
   Ends ends{head_of(type, body.size()), {}};
   auto made = std::make_shared<SealedBody>();
-  made->bytes = seal(*key_, number_++, ends.head, body, tag);
+  made->bytes = seal(*key_, number_, ends.head, body, tag);
   ends.tail = text_of(tag);
   ends.sealed = std::move(made);
+  ++number_;  // a frame that could not be made leaves no gap
   return ends;
 }
 
@@ -106,7 +107,8 @@ FrameWriter::Ends FrameWriter::frame(FrameType type, const Body& body) {
   Ends ends;
   ends.sealed = body.sealed(*group_);
   ends.head = head_of(type, ends.sealed->bytes.size());
-  ends.tail = text_of(auth::tag(*key_, number_++, ends.head, ends.sealed->digest));
+  ends.tail = text_of(auth::tag(*key_, number_, ends.head, ends.sealed->digest));
+  ++number_;
   return ends;
 }
 

@@ -18,8 +18,9 @@ namespace ddp::bootstrap {
 /// What a rank tells the others: its error, or what it brings.
 [[nodiscard]] std::string outcome_bytes(const Error* mine, std::string_view brought = {});
 
-/// What all have brought, by rank. Throws the error of the first rank that has one, a lack of memory before others.
-std::vector<std::string> read_outcomes(const std::vector<std::string>& outcomes);
+/// What all have brought, by rank. Throws the error of the first rank that has one, a lack of memory before others; it says
+/// which rank lacks it.
+std::vector<std::string> read_outcomes(const Control& control, const std::vector<std::string>& outcomes);
 
 [[nodiscard]] inline bool all_equal(const std::vector<std::string>& answers) {
   return std::all_of(answers.begin(), answers.end(), [&](const std::string& each) { return each == answers.front(); });
@@ -42,7 +43,7 @@ template <class Body>
 /// the same, and the group lives.
 template <class Body>
 std::vector<std::string> all_or_none(Control& control, std::string_view what, os::Deadline deadline, Body&& body) {
-  return read_outcomes(control.gather(what, outcome_of(body), deadline));
+  return read_outcomes(control, control.gather(what, outcome_of(body), deadline));
 }
 
 }  // namespace ddp::bootstrap

@@ -39,7 +39,7 @@ void Link::secure(const auth::SessionKeys& keys, const std::shared_ptr<GroupKey>
   if (group == nullptr) return;
   reader_.secure(keys.to_server);
   writer_.secure(keys.to_client, group);
-  if (socket_.is_open() && !finishing_) push(writer_.group_key(), nullptr);
+  if (socket_.is_open() && !finishing_) push([this](Outgoing& out) { out.ends = writer_.group_key(); });
 }
 
 void Link::wait_to_read() {
@@ -119,13 +119,17 @@ void Link::close() {
 
 void Link::send(FrameType type, SharedBody body) {
   if (!socket_.is_open() || finishing_) return;
-  FrameWriter::Ends ends = writer_.frame(type, *body);
-  if (ends.sealed != nullptr) body.reset();  // not sent itself
-  push(std::move(ends), std::move(body));
+  push([&](Outgoing& out) {
+    out.ends = writer_.frame(type, *body);
+    if (out.ends.sealed == nullptr) out.body = std::move(body);  // else it is not sent itself
+  });
 }
 
-void Link::push(FrameWriter::Ends ends, SharedBody body) {
-  queue_.push_back({std::move(ends), std::move(body), 0});
+// The place in the queue comes first: the other side would take a frame that has its number and is not sent for an attack.
+template <class Make>
+void Link::push(const Make& make) {
+  queue_.emplace_back();
+  on_error([&] { make(queue_.back()); }, [this](const Error&) { queue_.pop_back(); });
   if (!writing_) write();
 }
 

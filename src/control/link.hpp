@@ -52,7 +52,8 @@ class Link : public std::enable_shared_from_this<Link> {
     SharedBody body;
     size_t sent = 0;
   };
-  void push(FrameWriter::Ends ends, SharedBody body);
+  template <class Make>
+  void push(const Make& make);
   void wait_to_read();
   void read();
   [[nodiscard]] bool read_some();

@@ -8,7 +8,7 @@ bool is_own(const Error& error) noexcept {
 }
 
 void agree(Group& group, std::string_view what, const Error* mine) {
-  bootstrap::read_outcomes(group.gather(what, bootstrap::outcome_bytes(mine)));
+  bootstrap::read_outcomes(group.control(), group.gather(what, bootstrap::outcome_bytes(mine)));
 }
 
 void break_for(Group& group, Part part, const char* function, const Error& error) {

@@ -18,7 +18,7 @@ namespace ddp::group {
 /// all ranks throw the same: the error of the first rank that has one, a lack of memory before others.
 template <class Body>
 std::vector<std::string> all_or_none(Group& group, std::string_view what, Body&& body) {
-  return bootstrap::read_outcomes(group.gather(what, bootstrap::outcome_of(body)));
+  return bootstrap::read_outcomes(group.control(), group.gather(what, bootstrap::outcome_of(body)));
 }
 
 /// The same without a body: pass this rank's error, or NULL.

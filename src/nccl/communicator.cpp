@@ -324,7 +324,8 @@ void* Communicator::alloc(int64_t bytes) {
 }
 
 std::string Communicator::trouble() const {
-  if (!link_->usable.load()) return "";
+  const os::HoldExit hold;  // a thread that watches may outlive NCCL
+  if (!hold || !link_->usable.load()) return "";
   int32_t result = 0;
   const int32_t code = link_->table.comm_async_error(link_->comm, &result);
   const int32_t bad = code != 0 ? code : result;

@@ -45,6 +45,7 @@ struct Survival {
   int64_t dead_after_ms = 1'000;
   int64_t rendezvous_timeout_ms = 120'000;
   ddp_recover_options rule{};
+  int repeats = 0;  // of a recovery for which some rank lacks memory
   bool own_values = false;
   bool late_optimizer = false;  // a rank that joins makes it behind the commit
   int32_t virtual_ranks = 0;
@@ -313,6 +314,16 @@ class Survivor : NotCopied {
     if (plan_.enters) plan_.enters(state);
   }
 
+  /// A lack of memory, on any rank, changes nothing: the call may be repeated.
+  ddp_status recover(ddp_recovery& recovery) {
+    ddp_status status = ddp_group_recover(group_, &plan_.rule, &recovery);
+    for (int again = 0; status == DDP_ERROR_OUT_OF_MEMORY && again < plan_.repeats; ++again) {
+      say_(std::string("again: ") + ddp_last_error());
+      status = ddp_group_recover(group_, &plan_.rule, &recovery);
+    }
+    return status;
+  }
+
   /// Recovers after failures of the group, as often as needed; throws other errors. Gives true if there was a failure.
   bool go_on(ddp_status status) {
     if (status == DDP_OK) return false;
@@ -323,7 +334,7 @@ class Survivor : NotCopied {
       enter(State::kRecover);
       const std::vector<int64_t> before = std::exchange(ids_, {});
       check_whereabouts(group_);
-      must(ddp_group_recover(group_, &plan_.rule, &recovery));
+      must(recover(recovery));
       say_("recovered " + std::to_string(recovery.size) + " in " + std::to_string(recovery.seconds) + ", step " +
            std::to_string(recovery.step) + ", kept " + std::to_string(recovery.kept_step) + ", back " +
            std::to_string(recovery.went_back));

@@ -4,6 +4,11 @@
 // Rank 0's, while ranks meet: the connection that it was for is lost, the rank comes again, and the group forms as if
 // nothing had been. A group that has formed in that moment is given up. (support/control_world.hpp)
 
+#include <sys/socket.h>
+
+#include <asio/io_context.hpp>
+
+#include "control/link.hpp"
 #include "core/attempt.hpp"
 #include "support/check.hpp"
 #include "support/control_world.hpp"
@@ -197,4 +202,46 @@ ddp_case(a_recovery_leads_on_although_its_leader_lacked_memory) {
     return world.lacked;
   });
   expect(refused > 100, std::to_string(refused) + " requests");
+}
+
+// ---- of a connection
+
+// The other side takes a frame whose number is not the next one for an attack.
+ddp_case(a_frame_without_memory_is_not_counted) {
+  for (const bool for_all : {false, true}) {
+    int64_t request = 1;
+    for (bool lacked = true; lacked && request < 1'000; ++request) {
+      std::array<int, 2> ends{};
+      expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0, "a pair of sockets");
+      const net::Socket far(ends[1]);
+      asio::io_context io;
+      auth::SessionKeys keys{};
+      keys.to_client.fill(1);
+      FrameWriter to_far;
+      if (!for_all) to_far.secure(keys.to_client);
+      const auto link = std::make_shared<Link>(io, net::Socket(ends[0]), FrameReader(1'000), to_far);
+      if (for_all) link->secure(keys, std::make_shared<GroupKey>(), 1'000);
+      const auto send = [&](const char* text) {
+        return try_to([&] { link->send(FrameType::kLetter, std::make_shared<const Body>(std::string(text))); });
+      };
+      expect(!send("first").has_value(), "sent");
+      scarce::arm({.first = request, .own_thread = true});
+      const bool failed = send("second").has_value();
+      lacked = scarce::disarm() >= request;
+      expect(!send("third").has_value(), "sent");
+      io.run_for(std::chrono::milliseconds(1));
+      std::array<char, 4'096> bytes{};
+      const ssize_t got = ::recv(far.get(), bytes.data(), bytes.size(), 0);
+      FrameReader reader(1'000);
+      reader.secure(keys.to_client);
+      std::string_view stream(bytes.data(), static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      std::string heard;
+      while (std::optional<Frame> frame = reader.read(stream))
+        if (frame->type == FrameType::kLetter) heard += frame->body + " ";
+      expect_equal(heard, std::string(failed ? "first third " : "first second third "),
+                   "request " + std::to_string(request));
+      link->close();
+    }
+    expect(request > 4, "some requests were refused: " + std::to_string(request - 2));
+  }
 }
