@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/consensus.hpp"
 
-#include "control/texts.hpp"
 #include "core/bytes.hpp"
 #include "core/error_bytes.hpp"
 

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/attempt.hpp"
 #include "core/error.hpp"
 
 namespace ddp::shm {
@@ -198,14 +197,6 @@ FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBy
 }
 
 std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::string>& addresses, const Patience& patience) {
-  std::vector<Fd> received;
-  on_error([&] { received = swap_all(fd, rank, addresses, patience); },
-           [this](const Error&) { listener_ = Fd(); });  // so that nobody waits for this rank
-  return received;
-}
-
-std::vector<Fd> FdExchange::swap_all(int fd, int32_t rank, const std::vector<std::string>& addresses,
-                                     const Patience& patience) {
   const size_t size = addresses.size();
   std::vector<Fd> links(size);
   std::vector<Fd> received(size);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "control/consensus.hpp"
+#include "core/attempt.hpp"
 #include "core/bytes.hpp"
 #include "shm/fd_exchange.hpp"
 
@@ -57,6 +58,12 @@ std::string MemoryOffer::bytes() const {
 }
 
 Mesh MemoryOffer::take(const std::vector<std::string>& offers, const Patience& patience) {
+  // The others wait for this rank until it has knocked, or closed its side.
+  on_error([&] { meet(offers, patience); }, [this](const Error&) { exchange_.close(); });
+  return std::move(mesh_);
+}
+
+void MemoryOffer::meet(const std::vector<std::string>& offers, const Patience& patience) {
   std::vector<std::string> addresses;
   std::vector<int64_t> sizes;
   for (const std::string& offer : offers) {
@@ -70,7 +77,6 @@ Mesh MemoryOffer::take(const std::vector<std::string>& offers, const Patience& p
     mesh_.mappings[at] = peer == mesh_.rank ? mesh_.own->mapping() : std::make_shared<Mapping>(fds[at].get(), sizes[at]);
   }
   use_first_pages(mesh_);
-  return std::move(mesh_);
 }
 
 Mesh connect_processes(bootstrap::Control& control, const Patience& patience,

@@ -43,6 +43,8 @@ class MemoryOffer {
   [[nodiscard]] Mesh take(const std::vector<std::string>& offers, const Patience& patience);
 
  private:
+  void meet(const std::vector<std::string>& offers, const Patience& patience);
+
   Mesh mesh_;
   FdExchange exchange_;
 };

@@ -31,7 +31,7 @@ int64_t recover_with(int lacking, const scarce::Plan& plan, const std::string& w
   story.ranks = kSurvivors;
   story.steps = kStepsInAll;
   story.pause_ms = 1;
-  story.dead_after_ms = 5'000;  // deaths are seen
+  story.dead_after_ms = 10'000;  // deaths are seen, and a rank may get no core for a while
   if (ddp_recover_options_init(&story.rule, sizeof story.rule) != DDP_OK) throw Error(DDP_ERROR_INTERNAL, "no options");
   story.rule.wait_ms = 10'000;
   Procs ranks(kSurvivors, [&](int id, Reporter& report) {
