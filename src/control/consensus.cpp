@@ -11,8 +11,7 @@ namespace {
 Error of_rank(const Control& control, int32_t rank, const Error& told) {
   Error named = told;
   if (told.status() == DDP_ERROR_OUT_OF_MEMORY && told.text().rfind("rank ", 0) != 0)
-    static_cast<void>(try_to(
-        [&] { named = told.retold(told.status(), texts::gave_up(control.member(rank), nullptr, told.text()).text()); }));
+    static_cast<void>(try_to([&] { named = told.retold(told.status(), control.member(rank).name() + ": " + told.text()); }));
   return named.about(rank);
 }
 

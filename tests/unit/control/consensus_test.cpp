@@ -54,5 +54,6 @@ ddp_case(a_lack_of_memory_comes_before_other_errors) {
   on_all("memory", fail, [](const std::vector<std::string>&, const std::optional<Error>& problem) {
     expect(problem && problem->is_agreed(), "agreed");
     expect_equal(problem->status(), DDP_ERROR_OUT_OF_MEMORY, "status");
+    expect(problem->culprit() == 2 && problem->text().rfind("rank 2 (", 0) == 0, "it says whose: " + problem->text());
   });
 }
