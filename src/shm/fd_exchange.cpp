@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/error.hpp"
+#include "core/attempt.hpp"
 
 namespace ddp::shm {
 namespace {
@@ -197,6 +197,13 @@ FdExchange::FdExchange() : listener_(make_socket()), address_(random_hex(kNameBy
 }
 
 std::vector<Fd> FdExchange::swap(int fd, int32_t rank, const std::vector<std::string>& addresses, const Patience& patience) {
+  std::vector<Fd> received;
+  on_error([&] { received = swap_all(fd, rank, addresses, patience); }, [this](const Error&) { close(); });
+  return received;
+}
+
+std::vector<Fd> FdExchange::swap_all(int fd, int32_t rank, const std::vector<std::string>& addresses,
+                                     const Patience& patience) {
   const size_t size = addresses.size();
   std::vector<Fd> links(size);
   std::vector<Fd> received(size);

@@ -29,12 +29,15 @@ class FdExchange {
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   /// Give `fd` to every rank and receive theirs, by rank; the own entry is empty. `addresses` by rank.
   /// Throws NOT_SUPPORTED (not reachable, other user, failed there), OUT_OF_MEMORY, TIMED_OUT, and what `patience.check`
-  /// throws. A rank that throws has to close() its side, so that the others need not wait for it.
+  /// throws. A rank that throws closes its side, so the others need not wait for it.
   [[nodiscard]] std::vector<Fd> swap(int fd, int32_t rank, const std::vector<std::string>& addresses,
                                      const Patience& patience);
+  /// For a rank that fails before it swaps: nobody waits for it.
   void close() noexcept { listener_ = Fd(); }
 
  private:
+  [[nodiscard]] std::vector<Fd> swap_all(int fd, int32_t rank, const std::vector<std::string>& addresses,
+                                         const Patience& patience);
   Fd listener_;
   std::string address_;
 };

@@ -18,7 +18,8 @@ namespace {
 namespace limits = bootstrap::limits;
 
 constexpr int kAcceptsInTurn = 64;
-constexpr int64_t kPauseMs = 50;  // when descriptors have run out
+constexpr int64_t kPauseMs = 50;       // when descriptors have run out
+constexpr int64_t kWithoutMs = 5'000;  // and no longer than that
 
 bool send_all(const net::Socket& socket, const std::string& bytes) {
   // A new socket has room for it.
@@ -63,17 +64,27 @@ void LinkListener::serve(const pollfd* polled, const Admit& admit) {
 void LinkListener::accept_some() {
   for (int i = 0; i < kAcceptsInTurn; ++i) {
     net::Socket socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const int error = errno;
+    if (!net::is_exhausted(error) || socket) without_since_ns_ = 0;
     if (socket) {
       add(std::move(socket));
-    } else if (net::is_exhausted(errno) && !pending_.empty()) {
+    } else if (net::is_exhausted(error) && !pending_.empty()) {
       drop_one();
-    } else if (net::is_exhausted(errno)) {
-      paused_until_ns_ = os::now_ns() + kPauseMs * os::kNsPerMs;
-      return;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    } else if (net::is_exhausted(error)) {
+      return pause(error);
+    } else if (error == EAGAIN || error == EWOULDBLOCK) {
       return;
     }  // anything else concerns a connection that has closed
   }
+}
+
+void LinkListener::pause(int error) {
+  const int64_t now = os::now_ns();
+  if (without_since_ns_ == 0) without_since_ns_ = now;
+  if (now - without_since_ns_ > kWithoutMs * os::kNsPerMs)
+    throw make_error(DDP_ERROR_OUT_OF_MEMORY, "no connection of another rank can be taken: %s%s", std::strerror(error),
+                     advice_of_errno(error));
+  paused_until_ns_ = now + kPauseMs * os::kNsPerMs;
 }
 
 void LinkListener::add(net::Socket socket) {

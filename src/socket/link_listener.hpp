@@ -40,7 +40,8 @@ class LinkListener {
   /// Add what is to be polled.
   void watch(std::vector<pollfd>& polled);
   /// Continue with the result of poll(), from where watch() began to add. `admit` gets connections that proved their link;
-  /// it returns false for a link that is not expected.
+  /// it returns false for a link that is not expected. Throws OUT_OF_MEMORY when this process has had no descriptor for a
+  /// connection for some seconds: then nobody can connect.
   using Admit = std::function<bool(LinkName, Connection)>;
   void serve(const pollfd* polled, const Admit& admit);
 
@@ -59,6 +60,7 @@ class LinkListener {
   enum class Step { kWait, kDrop, kAdmitted };
 
   void accept_some();
+  void pause(int error);
   void add(net::Socket socket);
   [[nodiscard]] Step read(Pending& pending, const Admit& admit);
   [[nodiscard]] Step seal(Sealed& one, const Admit& admit);
@@ -76,6 +78,7 @@ class LinkListener {
   std::vector<auth::Nonce> proved_;  // of members alone, so a few for each link
   int64_t turned_away_ = 0;
   int64_t paused_until_ns_ = 0;  // there are no descriptors
+  int64_t without_since_ns_ = 0;
 };
 
 /// No delay, and a probe now and then, so that nothing between the hosts forgets an idle connection.
