@@ -2,8 +2,11 @@
 // Descriptors go to every rank; if one rank fails in its own part, the others learn of it at once and not at their deadline.
 #include "shm/fd_exchange.hpp"
 
+#include "control/local_hub.hpp"
 #include "core/attempt.hpp"
+#include "shm/mesh.hpp"
 #include "support/check.hpp"
+#include "support/ranks.hpp"
 
 constexpr size_t kRanks = 2;
 
@@ -52,4 +55,21 @@ ddp_case(nobody_waits_for_a_rank_that_has_failed) {
     expect_equal(outcome.problem->status(), DDP_ERROR_NOT_SUPPORTED, outcome.problem->text());
     expect(outcome.ms < 10'000, "known after " + std::to_string(outcome.ms) + " ms");
   }
+}
+
+ddp_case(nobody_waits_for_a_rank_that_has_failed_before_it_could_swap) {
+  const auto soon = [] { return os::Deadline::in_ms(20'000); };
+  run_ranks(kRanks, [&](int rank) {
+    const auto control = bootstrap::join_local_hub("before", rank, kRanks, soon(), 20'000);
+    shm::MemoryOffer offer(*control, nullptr);
+    std::vector<std::string> offers = control->gather("offers", offer.bytes(), soon());
+    if (rank == 1) offers.back().clear();  // it cannot read what came
+    const int64_t begin = os::now_ns();
+    const std::optional<Error> problem = try_to([&] { static_cast<void>(offer.take(offers, {soon()})); });
+    const int64_t ms = (os::now_ns() - begin) / 1'000'000;
+    expect(problem.has_value(), "an error");
+    if (rank == 0) expect_equal(problem->status(), DDP_ERROR_NOT_SUPPORTED, problem->text());
+    expect(ms < 10'000, "known after " + std::to_string(ms) + " ms");
+    static_cast<void>(control->gather("end", "", soon()));
+  });
 }
